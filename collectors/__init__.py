@@ -1,0 +1,1 @@
+"""Sources: what turns hosts and recordings into records on Kafka."""

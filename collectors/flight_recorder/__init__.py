@@ -1,0 +1,1 @@
+"""PyTorch Flight Recorder dumps as a source."""

@@ -1,0 +1,44 @@
+"""Which Kafka and which ClickHouse a command talks to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mycroft.local.addresses import running
+from mycroft.settings import Settings
+
+
+def data_folder() -> Path:
+    """Where the local stack keeps its store: MYCROFT_DATA, else `mycroft` below the user's data folder."""
+    if folder := os.environ.get("MYCROFT_DATA"):
+        return Path(folder)
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "mycroft"
+
+
+def settings(kafka: str | None = None, clickhouse: str | None = None) -> Settings:
+    """The settings, with the addresses of the running local stack where none are given.
+
+    Order: command line, environment, file, running stack, defaults.
+    """
+    given = {name: value for name, value in (("kafka", kafka), ("clickhouse", clickhouse)) if value}
+    found = Settings(**given)  # type: ignore[arg-type]  # pydantic parses text
+    stack = running(data_folder())
+    if stack is None:
+        return found
+    local = {"kafka": stack.kafka, "clickhouse": stack.clickhouse}
+    missing = {name: value for name, value in local.items() if name not in found.model_fields_set}
+    return found.model_copy(update=missing)
+
+
+def collector_arguments(chosen: Settings) -> tuple[str, ...]:
+    """Of `python -m collectors.agent`, but folder and host: what collectors beside a local job are given."""
+    return (
+        f"--kafka={chosen.kafka}",
+        f"--budget={chosen.collector_budget_bytes}",
+        f"--comm-records={chosen.collector_comm_records}",
+        f"--backlog={chosen.collector_backlog_bytes}",
+        f"--linger={chosen.collector_linger_s}",
+        "--metrics-port=0",
+    )

@@ -1,0 +1,99 @@
+"""Incidents for the eyes of a person: who, why, how many wait, the chain, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from schemas.incidents import Incident, Node
+
+_COLOUR = {"critical": "red", "warning": "yellow", "notice": "cyan"}
+_CERTAINTY = {
+    "proven": "proven by its own records",
+    "likely": "likely",
+    "candidates": "one or more of these: nothing recorded tells them apart",
+}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that wraps nothing in a pipe, where lines are for other programs."""
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=200)
+
+
+def incident(found: Incident) -> RenderableType:
+    """All of an incident, as a panel."""
+    colour = _COLOUR[found.severity]
+    parts: list[RenderableType] = [Text(found.summary, style="bold")]
+    if found.culprits:
+        parts.append(_nodes("culprit" if len(found.culprits) == 1 else "culprits", found.culprits))
+    if found.candidates:
+        parts.append(_nodes("candidates", found.candidates))
+    certainty = _CERTAINTY[found.confidence]
+    if found.confidence == "candidates" and len(found.candidates) == 1:
+        certainty = "a candidate: the records do not prove it"
+    parts.append(Text(f"confidence: {certainty}"))
+    parts += _section("who waits for whom", found.chain, numbered=True)
+    parts += _section("evidence", found.evidence)
+    parts += _section("ruled out", found.ruled_out)
+    parts += _section("what would decide or explain it", found.would_decide)
+    title = Text.assemble(
+        (f" {found.category} ", f"bold {colour}"),
+        (f"{found.severity} · {found.job} · {found.attempt}"),
+        ("" if found.state == "open" else " · closed", "green"),
+        " ",
+    )
+    return Panel(
+        Group(*parts), title=title, title_align="left", subtitle=f" {found.id} ", border_style=colour
+    )
+
+
+def _nodes(title: str, nodes: Sequence[Node]) -> Text:
+    return Text.assemble(f"{title}: ", (", ".join(node_name(node) for node in nodes), "bold"))
+
+
+def node_name(node: Node) -> str:
+    """`rank 5`, with host, process and GPU where known."""
+    name = f"rank {node.rank}" if node.rank is not None else f"device {node.dev}"
+    known = [
+        part
+        for part in (
+            node.host and f"host {node.host}",
+            node.pid is not None and f"pid {node.pid}",
+            node.gpu is not None and f"GPU {node.gpu}",
+            node.peer is not None and f"link to rank {node.peer}",
+        )
+        if part
+    ]
+    return f"{name} ({', '.join(known)})" if known else name
+
+
+def _section(title: str, lines: Sequence[str], *, numbered: bool = False) -> list[RenderableType]:
+    if not lines:
+        return []
+    table = Table.grid(padding=(0, 1))
+    for number, line in enumerate(lines, 1):
+        table.add_row(Text(f"{number}." if numbered else "•", style="dim"), Text(line))
+    return [Text(f"\n{title}", style="underline"), Padding(table, (0, 0, 0, 2))]
+
+
+def listing(found: Iterable[Incident]) -> Table:
+    """One line an incident."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("id", "detected", "state", "severity", "category", "job", "attempt", "who", "waiting"):
+        table.add_column(column, justify="right" if column == "waiting" else "left", no_wrap=column == "id")
+    for one in found:
+        who = ", ".join(node_name(node) for node in one.culprits)
+        if not who:
+            who = "one of " + ", ".join(node_name(node) for node in one.candidates)
+        table.add_row(
+            one.id, one.detected[:19].replace("T", " "), one.state,
+            Text(one.severity, style=_COLOUR[one.severity]), one.category, one.job, one.attempt, who,
+            str(one.waiting),
+        )  # fmt: skip
+    return table

@@ -1,0 +1,50 @@
+// Ticks: the cheapest monotonic clock of the machine that all its cores share.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+#include "layout.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+namespace mycroft {
+
+inline int64_t clock_ns(clockid_t clock) {
+    timespec now{};
+    clock_gettime(clock, &now);
+    return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
+// Whether the time stamp counter runs at one rate in all power states.
+inline ClockSource clock_source() {
+#if defined(__x86_64__)
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1U << 8))) return kClockTsc;
+    return kClockMonotonic;
+#elif defined(__aarch64__)
+    return kClockCntvct;
+#else
+    return kClockMonotonic;
+#endif
+}
+
+extern bool g_cheap_clock;  // set once, before the first callback
+
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+    if (__builtin_expect(g_cheap_clock, true)) return __rdtsc();
+#elif defined(__aarch64__)
+    if (__builtin_expect(g_cheap_clock, true)) {
+        uint64_t value;
+        asm volatile("mrs %0, cntvct_el0" : "=r"(value));
+        return value;
+    }
+#endif
+    return static_cast<uint64_t>(clock_ns(CLOCK_MONOTONIC));
+}
+
+}  // namespace mycroft

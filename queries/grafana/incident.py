@@ -1,0 +1,216 @@
+"""One incident: verdict, chain, counters of both ends of the flows that stand, evidence."""
+
+from __future__ import annotations
+
+from queries.grafana.panels import (
+    SEVERITY_COLOURS,
+    Json,
+    coloured,
+    dashboard,
+    linked,
+    panel,
+    series,
+    table,
+    target,
+    variable,
+)
+
+INCIDENT = variable(
+    "incident",
+    "Incident",
+    "The newest first.",
+    "SELECT id AS __value, concat(formatDateTime(detected, '%F %T'), ' ', job, ': ', category) AS __text "
+    "FROM nccl.incidents FINAL ORDER BY detected DESC LIMIT 200",
+)
+
+_VERDICT = """
+    SELECT summary, severity, category, confidence, state, job, attempt, waiting, since, detected, closed, revision
+    FROM nccl.incidents FINAL
+    WHERE id = ${incident:sqlstring}
+"""
+
+_LINES = """
+    SELECT number, line
+    FROM nccl.incidents FINAL
+    ARRAY JOIN JSONExtract(incident, '{field}', 'Array(String)') AS line, arrayEnumerate(JSONExtract(incident, '{field}', 'Array(String)')) AS number
+    WHERE id = ${{incident:sqlstring}}
+    ORDER BY number
+"""
+
+_SCOPE = """
+    WITH
+        told AS (SELECT * FROM nccl.incidents FINAL WHERE id = ${incident:sqlstring}),
+        nodes AS
+        (
+            SELECT arrayConcat(
+                JSONExtract(incident, 'culprits', 'Array(Tuple(dev String))'),
+                JSONExtract(incident, 'candidates', 'Array(Tuple(dev String))')) AS all
+            FROM told
+        ),
+        named AS (SELECT arrayJoin(arrayMap(node -> reinterpretAsUInt64(reverse(unhex(node.dev))), all)) AS dev FROM nodes),
+        places AS
+        (
+            SELECT job, attempt, comm, dev, rank AS seat, name, world_rank,
+                concat('rank ', toString(ifNull(world_rank, rank)), if(host IS NULL, '', concat(' on ', host))) AS title
+            FROM nccl.members
+            WHERE job_name IN (SELECT job FROM told) AND attempt_name IN (SELECT attempt FROM told)
+        ),
+        said AS
+        (
+            SELECT *
+            FROM nccl.waits
+            WHERE job IN (SELECT job FROM places) AND attempt IN (SELECT attempt FROM places)
+        ),
+        last AS
+        (
+            SELECT max(epoch) AS epoch FROM said
+            WHERE waiter_kind = 'operation' AND (holder IN (SELECT dev FROM named) OR holder_peer IN (SELECT dev FROM named))
+        ),
+        waits AS
+        (
+            SELECT DISTINCT * EXCEPT (ingested, epoch)
+            FROM said
+            WHERE (partition, epoch) IN
+            (
+                SELECT partition, max(epoch) FROM said
+                WHERE epoch BETWEEN (SELECT epoch FROM last) - 2 AND (SELECT epoch FROM last)
+                GROUP BY partition
+            )
+        )
+"""
+
+# Thousands who wait alike and for whom nobody waits are one node.
+_ENDS = (
+    _SCOPE
+    + """
+    , ends AS
+    (
+        SELECT
+            *,
+            waiter_kind = 'device' AND waiter NOT IN (SELECT holder FROM waits WHERE holder_kind = 'device') AS alike,
+            if(alike, concat('waiting ', toString(holder), ' ', toString(reason)),
+                concat(toString(waiter_kind), ' ', toString(waiter))) AS source,
+            if(holder_kind = 'link', concat('link ', toString(holder), ' ', toString(holder_peer)),
+                concat(toString(holder_kind), ' ', toString(holder))) AS target,
+            concat(toString(waits.func), ' ', toString(waits.seq)) AS operation
+        FROM waits
+    )
+"""
+)
+
+_EDGES = (
+    _ENDS
+    + """
+    SELECT DISTINCT
+        concat(source, '>', target, ' ', toString(reason)) AS id, source, target,
+        replaceAll(toString(reason), '_', ' ') AS mainstat
+    FROM ends
+    ORDER BY id
+    LIMIT 2000
+"""
+)
+
+_NODES = (
+    _ENDS
+    + """
+    SELECT
+        id,
+        if(uniqExact(who) > 1 AND any(alike), concat(toString(uniqExact(who)), ' ranks'), any(title)) AS title,
+        argMax(subtitle, cause) AS subtitle,
+        if(max(cause), 'red', if(any(kind) = 'operation', 'gray', 'blue')) AS color
+    FROM
+    (
+        SELECT source AS id, waiter AS who, alike, toString(waiter_kind) AS kind,
+            if(waiter_kind = 'operation', operation, places.title) AS title,
+            if(waiter_kind = 'operation', places.name, 'waits') AS subtitle,
+            0 AS cause
+        FROM ends
+        LEFT JOIN (SELECT comm, dev, title, name FROM places UNION ALL SELECT DISTINCT comm, 0, '', name FROM places)
+            AS places ON places.comm = ends.comm AND places.dev = if(waiter_kind = 'operation', 0, ends.waiter)
+        UNION ALL
+        SELECT
+            target AS id, holder AS who, 0 AS alike, toString(holder_kind) AS kind,
+            multiIf(
+                holder_kind = 'operation', operation,
+                holder_kind = 'link', concat(places.title, ' → ', other.title),
+                places.title) AS title,
+            if(holder_kind = 'operation', places.name, 'holds') AS subtitle,
+            holder_kind != 'operation'
+                AND (holder IN (SELECT dev FROM named) OR holder_peer IN (SELECT dev FROM named)) AS cause
+        FROM ends
+        LEFT JOIN (SELECT comm, dev, title, name FROM places UNION ALL SELECT DISTINCT comm, 0, '', name FROM places)
+            AS places ON places.comm = ends.comm AND places.dev = if(holder_kind = 'operation', 0, ends.holder)
+        LEFT JOIN places AS other ON other.comm = ends.comm AND other.dev = ends.holder_peer
+    )
+    GROUP BY id
+    ORDER BY max(cause) DESC, id
+    LIMIT 2000
+"""
+)
+
+_COUNTERS = (
+    _SCOPE
+    + """
+    , guilty AS
+    (
+        SELECT comm, seq, channel FROM waits
+        WHERE waiter_kind = 'operation' AND (holder IN (SELECT dev FROM named) OR holder_peer IN (SELECT dev FROM named))
+        ORDER BY total > 0 DESC, holder_kind = 'link' DESC, channel
+        LIMIT 1
+    )
+    SELECT time, concat('rank ', toString(rank), if(direction = 'send', ' → ', ' ← '), 'rank ', toString(peer), ' ', counter.1) AS name,
+        counter.2 AS steps
+    FROM
+    (
+        SELECT flows.launched + toIntervalMicrosecond(flows.age_us) AS time, rank, peer, direction,
+            if(direction = 'send', [('ready', ready), ('transmitted', transmitted), ('done', done)],
+                [('posted', posted), ('received', received), ('consumed', consumed)]) AS counters
+        FROM nccl.flows AS flows
+        WHERE job IN (SELECT job FROM places) AND attempt IN (SELECT attempt FROM places)
+            AND (comm, seq, channel) IN (SELECT comm, seq, channel FROM guilty)
+            AND direction = '{direction}' AND kind IN ('state', 'done', 'orphan') AND age_us != 4294967295
+    )
+    ARRAY JOIN counters AS counter
+    WHERE $__timeFilter(time)
+    ORDER BY time, name
+"""
+)
+
+
+def _lines(title: str, description: str, field: str, size: tuple[int, int]) -> Json:
+    return table(title, description, _LINES.format(field=field), size)
+
+
+def build() -> Json:
+    """The dashboard."""
+    return dashboard(
+        "mycroft-incident",
+        "Mycroft: one incident",
+        "Verdict, chain, counters and evidence. The same as a page: mycroft report ID -o incident.html.",
+        [
+            table(
+                "Verdict", "Proven: its own records show it. Candidates: nothing recorded tells them apart.",
+                _VERDICT, (24, 4), coloured("severity", SEVERITY_COLOURS),
+                linked("job", "mycroft-job", "job", "this job"),
+            ),
+            panel(
+                "nodeGraph", "Who waits for whom", "Devices wait in operations, operations for devices and links. "
+                "Red: who is named. Ranks that wait alike are one node. As of the last second in which somebody waited for them.",
+                [target(_NODES, ref="nodes"), target(_EDGES, ref="edges")], (24, 12),
+            ),
+            _lines("Chain", "Link by link, from the farthest victim to the cause.", "chain", (12, 7)),
+            _lines("Evidence", "The records behind the verdict.", "evidence", (12, 7)),
+            series(
+                "Counters of the senders", "Steps of the flows of the operation that is held up, by the clock of the "
+                "sender's host. A line that ends flat says where data stopped.",
+                _COUNTERS.replace("{direction}", "send"), (12, 9), "none",
+            ),
+            series(
+                "Counters of the receivers", "Steps of the same flows at their other ends, by the clock of the "
+                "receiver's host.", _COUNTERS.replace("{direction}", "recv"), (12, 9), "none",
+            ),
+            _lines("Ruled out", "Who looks alike and is not the cause.", "ruled_out", (12, 6)),
+            _lines("What would decide it", "What to look at next.", "would_decide", (12, 6)),
+        ],
+        variables=[INCIDENT],
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""An incident as a document: one page of HTML that needs nothing else, or Markdown for a ticket."""

@@ -1,0 +1,1 @@
+"""The one home of every format: records, envelope, topics, incidents, tables."""

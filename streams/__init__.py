@@ -1,0 +1,1 @@
+"""Stream processing: watch, diagnose and the sink."""

@@ -1,0 +1,1 @@
+"""Slowness: windows, rates, baselines, triggers, clock offsets and who made others wait."""

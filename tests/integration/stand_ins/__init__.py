@@ -1,0 +1,1 @@
+"""What stands in for images that cannot be pulled, under their tags: see `images`."""

@@ -1,0 +1,57 @@
+"""Commands are found by name, and each loads no more than it needs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from mycroft.cli import COMMANDS, load, summary
+from mycroft.errors import OURS, explain
+
+HEAVY = ("faust", "numba", "numpy", "chdb", "clickhouse_connect", "clickhouse_migrations", "confluent_kafka")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_there_and_says_what_it_does(name: str) -> None:
+    command = load(name)
+    assert command.name == name
+    assert command.help
+    assert inspect.cleandoc(command.help).splitlines()[0] == summary(name).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("modules", "may_load"),
+    [
+        ("mycroft.cli", ()),
+        ("mycroft.commands.collect", ()),
+        ("mycroft.commands.plugin", ()),
+        ("mycroft.commands.sql", ("numpy", "clickhouse_connect")),
+        ("collectors.agent.__main__", ("numpy", "confluent_kafka")),
+    ],
+)
+def test_what_is_not_needed_is_not_loaded(modules: str, may_load: tuple[str, ...]) -> None:
+    program = f"import sys, {modules}; print(*sorted(set(sys.modules) & {set(HEAVY)!r}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= set(may_load)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_error_that_is_known_by_name_exists(name: str) -> None:
+    module, _, kind = name.rpartition(".")
+    found = getattr(importlib.import_module(module), kind)
+    assert issubclass(found, Exception)
+    error = found.__new__(found)
+    error.args = ("what\n  went wrong",)
+    assert explain(error) == ("what went wrong", OURS[name])
+
+
+def test_errors_that_nobody_foresaw_are_not_explained() -> None:
+    assert explain(ValueError("x")) is None
+    assert explain(FileNotFoundError(2, "No such file or directory", "there")) == (
+        "cannot use there: No such file or directory",
+        2,
+    )

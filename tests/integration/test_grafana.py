@@ -14,7 +14,7 @@ from clickhouse_connect.driver.client import Client
 from queries.client import connect
 from queries.grafana.build import FOLDER, dashboards
 from tests.grafana import Query, expand, queries
-from tests.integration.lived_store import LIVE_JOB, Lived
+from tests.integration.lived_store import LATE_JOB, LIVE_JOB, Lived
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +24,8 @@ RULES = yaml.safe_load((FOLDER.parent / "provisioning" / "alerting" / "mycroft.y
     0
 ]["rules"]
 NUMBERS = ("Int", "UInt", "Float")
+COUNTED_JOB = "counted-7b"
+"""Members as those of LIVE_JOB and the windows written below, nothing else: computed by hand."""
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +33,26 @@ def store(lived: Lived) -> Iterator[Client]:
     """The lived store, with a second of slowness, a loss and a dead letter, which that day did not bring."""
     client = connect(lived.url)
     client.command(
+        "INSERT INTO nccl.members SELECT * REPLACE ({counted:String} AS job_name, 7 AS job) "
+        "FROM (SELECT * FROM nccl.members FINAL WHERE job_name = {job:String})",
+        parameters={"job": LIVE_JOB, "counted": COUNTED_JOB},
+    )
+    jobs = {"jobs": [LIVE_JOB, COUNTED_JOB]}
+    client.command(
         "INSERT INTO nccl.lags (job, attempt, comm, dev, rank, nranks, func, start, length_us, n, timed, "
         "bytes, duration_sum_us, interval_sum_us, interval_n, held_sum_us) "
         "SELECT job, attempt, comm, dev, rank, nranks, 'all_reduce', now64(9), 1000000, 10, 10, "
         "10000000, 20000, 1000000, 10, if(rank = 1, 3000000, 0) "
-        "FROM nccl.members FINAL WHERE job_name = {job:String}",
-        parameters={"job": LIVE_JOB},
+        "FROM nccl.members FINAL WHERE job_name IN {jobs:Array(String)}",
+        parameters=jobs,
     )
     client.command(
         "INSERT INTO nccl.rates (job, attempt, comm, nranks, func, algo, proto, size_class, start, "
         "length_us, n, bytes, busbw, interval_sum_us, interval_n, joined, start_skew_max_us) "
         "SELECT DISTINCT job, attempt, comm, nranks, 'all_reduce', 'ring', 'simple', 20, now64(9), 1000000, "
-        "10, 1000000, 875000000, 8000000, 80, 10, 3000 FROM nccl.members FINAL WHERE job_name = {job:String}",
-        parameters={"job": LIVE_JOB},
+        "10, 1000000, 875000000, 8000000, 80, 10, 3000 "
+        "FROM nccl.members FINAL WHERE job_name IN {jobs:Array(String)}",
+        parameters=jobs,
     )
     now = int(time.time())
     for table, row in (
@@ -130,10 +139,10 @@ def test_both_ends_of_the_guilty_flow(store: Client, lived: Lived) -> None:
 
 def test_blame_and_bandwidth_of_a_rank(store: Client) -> None:
     """10 AllReduces of 1 MB in 2 ms each, by 8 ranks: 10 MB × 2 × 7 / 8 in 20 ms. Rank 1 held 3 s."""
-    _, _, blame = _ask(store, _panel("job.json", "Blame"), job=LIVE_JOB)
+    _, _, blame = _ask(store, _panel("job.json", "Blame"), job=COUNTED_JOB)
     assert {name: held for _, name, held in blame}["rank     1 host0"] == pytest.approx(3.0)
     assert sum(held for _, _, held in blame) == pytest.approx(3.0)
-    _, _, speed = _ask(store, _panel("job.json", "Bus bandwidth"), job=LIVE_JOB)
+    _, _, speed = _ask(store, _panel("job.json", "Bus bandwidth"), job=COUNTED_JOB)
     assert len(speed) == 8
     assert all(value == pytest.approx(875e6) for _, _, value in speed)
 
@@ -146,7 +155,7 @@ def test_rates_of_a_communicator(store: Client) -> None:
         ("job.json", "Launch skew", kind, 0.003),
         ("communicators.json", "Bus bandwidth", f"{kind} ring simple", 875e6),
     ):
-        _, _, rows = _ask(store, _panel(dashboard, title), job=LIVE_JOB, comm="")
+        _, _, rows = _ask(store, _panel(dashboard, title), job=COUNTED_JOB, comm="")
         assert {row[1]: row[2] for row in rows} == {name: pytest.approx(value)}
 
 
@@ -155,8 +164,9 @@ def test_the_jobs_that_are_seen(store: Client) -> None:
     jobs = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     assert jobs[LIVE_JOB]["ranks"] == 8
     assert jobs[LIVE_JOB]["hosts"] == 2
-    assert jobs[LIVE_JOB]["open_incidents"] == 1
-    assert jobs["late-7b"]["silent_s"] is None
+    # The live one may have closed before its day ended; of a dump no one tells that it is over.
+    assert jobs[LATE_JOB]["open_incidents"] == 1
+    assert jobs[LATE_JOB]["silent_s"] is None
 
 
 def test_a_chosen_communicator_leaves_out_the_others(store: Client, lived: Lived) -> None:

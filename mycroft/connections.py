@@ -40,5 +40,6 @@ def collector_arguments(chosen: Settings) -> tuple[str, ...]:
         f"--comm-records={chosen.collector_comm_records}",
         f"--backlog={chosen.collector_backlog_bytes}",
         f"--linger={chosen.collector_linger_s}",
+        f"--nccl-log={chosen.nccl_log}",
         "--metrics-port=0",
     )

@@ -113,6 +113,12 @@ class Settings(BaseSettings):
         9479, ge=0, le=65535, description="loopback port of the collector's Prometheus metrics, 0 for none"
     )
 
+    nccl_log: str = Field(
+        "",
+        description="files that NCCL logs to at INFO (NCCL_DEBUG_FILE), * for %h and %p: they tell the order "
+        "of rings within a host, which turns candidates into a culprit; default: none",
+    )
+
     slow_warmup_s: float = Field(
         120.0,
         ge=1,

@@ -48,10 +48,19 @@ class Member:
 
 
 @dataclass(frozen=True)
+class RingPath:
+    """Ranks of a communicator in the order of a channel's ring; a whole ring ends as it begins."""
+
+    channel: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Announcement:
     """Members of one communicator as one source knows them.
 
-    `blind` names what the source does not record at all ("p2p"): idle ranks may wait in it unseen.
+    `blind` names what the source does not record at all ("p2p"): idle ranks may wait in it unseen. `rings`:
+    the order of its rings as far as NCCL's log tells it, which callbacks do not.
     """
 
     job: str
@@ -66,6 +75,7 @@ class Announcement:
     members: tuple[Member, ...]
     blind: tuple[str, ...] = ()
     library: str | None = None
+    rings: tuple[RingPath, ...] = ()
 
     @property
     def imported(self) -> bool:
@@ -108,7 +118,15 @@ def decode_members(raw: bytes) -> Announcement:
             members=tuple(_member(member) for member in body["members"]),
             blind=texts(body, "blind"),
             library=optional_text(body, "library"),
+            rings=tuple(_ring(path) for path in body["rings"]),
         )
+
+
+def _ring(body: dict[str, Any]) -> RingPath:
+    ranks = body["ranks"]
+    if not isinstance(ranks, list) or not all(type(rank) is int and 0 <= rank <= MAX_RANKS for rank in ranks):
+        raise Malformed("field ranks of a ring is not a list of ranks")
+    return RingPath(natural(body, "channel", MAX_U32), tuple(ranks))
 
 
 def _member(body: dict[str, Any]) -> Member:

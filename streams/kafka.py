@@ -6,7 +6,7 @@ calls, so its own log is kept to what is critical.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import (
@@ -133,6 +133,27 @@ def read_messages(bootstrap: str, topic: str) -> Iterator[Message]:
                     yield message
                 if (message.offset() or 0) + 1 >= end:
                     break
+    finally:
+        client.close()
+
+
+def ranges(bootstrap: str, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    """By topic and partition: the oldest offset that is kept, and the one behind the newest.
+
+    Raises BrokerUnreachable where the broker does not answer.
+    """
+    client = consumer(bootstrap, "ranges", "mycroft-ranges")
+    try:
+        known = metadata(client, bootstrap).topics
+        return {
+            (topic, partition): client.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT_S
+            )
+            for topic in topics
+            for partition in (known[topic].partitions if topic in known else ())
+        }
+    except KafkaException as error:
+        raise BrokerUnreachable(bootstrap) from error
     finally:
         client.close()
 

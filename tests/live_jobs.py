@@ -16,7 +16,7 @@ from schemas.enums import Algo, DataType, Direction, FactKind, Func, Kind, PortS
 from schemas.envelope import Envelope, MessageKind
 from schemas.ids import hash64
 from schemas.incidents import Incident
-from schemas.members import Announcement, Member
+from schemas.members import Announcement, Member, RingPath
 from schemas.records import COLL, FACT, FLOW, PROC, UNKNOWN_US, Records
 from streams.live.board import LiveBoard
 from streams.live.cases import LiveCases
@@ -58,16 +58,18 @@ class LiveJob:
     """A running job. `comms`: world ranks by name; `per_host` neighbouring ranks share a host.
 
     All hosts announce and flush; those in `mute` do not flush. `skew`: s by which a host's clock is ahead.
+    `rings`: orders that NCCL's log has told, by communicator, in ranks of it.
     """
 
     def __init__(
         self, comms: Mapping[str, Sequence[int]], *, per_host: int = 1, mute: Iterable[str] = (),
-        skew: Mapping[str, float] | None = None,
+        skew: Mapping[str, float] | None = None, rings: Mapping[str, tuple[RingPath, ...]] | None = None,
     ) -> None:  # fmt: skip
         self.comms = {name: tuple(ranks) for name, ranks in comms.items()}
         self.per_host = per_host
         self.mute = frozenset(mute)
         self.skew = dict(skew or {})
+        self.rings = dict(rings or {})
         self.colls: list[tuple[int, str, Records]] = []
         self.flows: list[tuple[int, str, Records]] = []
         self.facts: list[tuple[str, Records]] = []
@@ -215,6 +217,7 @@ class LiveJob:
                     for at, rank in enumerate(ranks)
                     if self.host(rank) == host
                 ),
+                rings=self.rings.get(name, ()),
             )
             for name, ranks in self.comms.items()
             for host in sorted({self.host(rank) for rank in ranks})

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,13 +98,13 @@ def main(runs: list[str]) -> None:
                 options = Options(plugin_path(), Path(folder), job, tier, log_level=2)
                 collector = collector_arguments(Settings(kafka=cluster.bootstrap))
                 observe(recorded_run(name), options, collector, lambda: True)
-                time.sleep(1)  # what collectors said last is on its way
-            places = {
-                member.dev: (member.world_rank or 0, member.host or "")
-                for one in heard.announcements(job)
-                for member in one.members
-            }
-            write(job, merged(heard.windows(job)), places)
+                windows = merged(heard.windows(job))
+                places = {
+                    member.dev: (member.world_rank or 0, member.host or "")
+                    for one in heard.announcements(job)
+                    for member in one.members
+                }
+            write(job, windows, places)
 
 
 if __name__ == "__main__":

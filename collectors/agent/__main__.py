@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backlog", type=int, required=True)
     parser.add_argument("--linger", type=float, required=True)
     parser.add_argument("--metrics-port", type=int, required=True)
+    parser.add_argument("--nccl-log", default="")
     parser.add_argument("--parent", type=int, help="pid of the parent process, whose end is its own too")
     parser.add_argument("--log-level", default="INFO")
     options = parser.parse_args(arguments)
@@ -39,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: stop.set())
     config = Config(
         options.kafka, options.dir, options.host, Limits(options.budget, options.comm_records),
-        options.backlog, options.linger, options.metrics_port, parent=options.parent,
+        options.backlog, options.linger, options.metrics_port, nccl_log=options.nccl_log,
+        parent=options.parent,
     )  # fmt: skip
     try:
         agent = Agent(config)

@@ -27,6 +27,7 @@ from collectors.agent.metrics import Metrics, MetricsServer
 from collectors.agent.observer import Observer
 from collectors.agent.process import Traced
 from collectors.agent.report import SECOND_NS, Reporter
+from collectors.agent.ringlog import RingLog
 from collectors.agent.sender import Sender
 from schemas.records import FACT
 
@@ -57,6 +58,7 @@ class Config:
     proc: Path = procfs.PROC
     sys: Path = SYS
     kmsg: Path = KMSG
+    nccl_log: str = ""
     parent: int | None = None
     """Process whose child this is and with which it ends; None: it stays."""
 
@@ -78,6 +80,7 @@ class Agent:
         self.files = Files(config.directory, host, self.metrics, int(config.linger_s * 1e9), config.proc)
         self._observer = Observer(self.files, config.limits, self.metrics)
         self._announcer = Announcer(host)
+        self._rings = RingLog(config.nccl_log)
         self.sender = Sender(config.kafka, host, config.backlog_bytes, self.metrics)
         self._host = HostWatch(host, config.sys, config.proc, config.kmsg)
         self._drops: dict[int, int] = {}
@@ -150,7 +153,8 @@ class Agent:
             self.metrics.add(name, amount)
         for flush in self._with_facts(tick, flushes):
             self.sender.put(flush)
-        self.sender.announce(self._announcer.due(traced, tick.now))
+        self._rings.read(tick.now)
+        self.sender.announce(self._announcer.due(traced, tick.now, self._rings.paths))
         self.metrics.set("operations_in_flight", tick.readings.snapshot.in_flight)
         self.metrics.set("communicators", int(tick.world.comms["known"].sum()))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from collectors.agent.process import Name, Traced
-from schemas.members import Announcement, Member
+from schemas.members import Announcement, Member, RingPath
 
 EVERY_NS = 60_000_000_000
 
@@ -21,14 +21,17 @@ class Announcer:
         self._versions: tuple[tuple[int, int], ...] = ()
         self._next = 0
 
-    def due(self, traced: Iterable[Traced], now: int) -> list[Announcement]:
-        """What is to be announced now; ns of the monotonic clock."""
+    def due(
+        self, traced: Iterable[Traced], now: int, rings: Mapping[int, tuple[RingPath, ...]]
+    ) -> list[Announcement]:
+        """What is to be announced now; ns of the monotonic clock. `rings`: known orders by communicator."""
         traced = list(traced)  # dead ones too: who is missing from a communicator has to have a name
-        versions = tuple((each.id, each.version) for each in traced)
+        paths = sum(map(len, rings.values()))
+        versions = ((0, paths), *((each.id, each.version) for each in traced))
         if versions == self._versions and now < self._next:
             return []
         self._versions = versions
-        found = {each.key: each for each in announcements(traced, self._source)}
+        found = {each.key: each for each in announcements(traced, self._source, rings)}
         if now >= self._next:
             self._next = now + EVERY_NS
             fresh = list(found.values())
@@ -38,7 +41,9 @@ class Announcer:
         return fresh
 
 
-def announcements(traced: Iterable[Traced], source: str) -> list[Announcement]:
+def announcements(
+    traced: Iterable[Traced], source: str, rings: Mapping[int, tuple[RingPath, ...]]
+) -> list[Announcement]:
     """One for each job, attempt and live communicator, with all ranks of this host."""
     found: dict[tuple[int, int, int], tuple[Traced, np.void, Name, list[Member]]] = {}
     for each in traced:
@@ -50,6 +55,7 @@ def announcements(traced: Iterable[Traced], source: str) -> list[Announcement]:
             job=each.job.name, job_id=job, attempt=each.job.attempt, attempt_id=attempt, comm=comm,
             name=name.name, source=source, nranks=int(facts["nranks"]), nnodes=int(facts["nnodes"]) or None,
             members=tuple(sorted(members, key=lambda member: member.rank)), library=name.library,
+            rings=rings.get(comm, ()),
         )
         for (job, attempt, comm), (each, facts, name, members) in found.items()
     ]  # fmt: skip

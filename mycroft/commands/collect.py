@@ -31,6 +31,14 @@ def collect(
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Loopback port of the metrics, 0 for none.")
     ] = None,
+    nccl_log: Annotated[
+        str | None,
+        typer.Option(
+            "--nccl-log",
+            metavar="PATH",
+            help="Logs of NCCL at INFO, * for %h and %p: the order of its rings.",
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Ship what the profiler plugin sees on this host, until SIGTERM or Ctrl-C. One a host.
@@ -48,6 +56,7 @@ def collect(
         "--backlog": chosen.collector_backlog_bytes,
         "--linger": chosen.collector_linger_s,
         "--metrics-port": chosen.collector_metrics_port if metrics_port is None else metrics_port,
+        "--nccl-log": chosen.nccl_log if nccl_log is None else nccl_log,
         "--log-level": level,
     }
     # This process has loaded all of Mycroft; the collector stays on the host for ever and needs little of it.

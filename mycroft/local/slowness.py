@@ -10,6 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final
 
@@ -21,7 +22,7 @@ from schemas.malformed import Malformed
 from schemas.members import Announcement, decode_members
 from schemas.topics import MEMBERS, TRACE
 from streams.facts import Facts, gather
-from streams.kafka import consumer
+from streams.kafka import BrokerError, consumer, ranges
 from streams.report import Occasion
 from streams.slow.blame import localise
 from streams.slow.patterns import pattern
@@ -33,11 +34,15 @@ from streams.topics import partitions
 OVER_S: Final = 10.0
 """So long after its last word every window of a job is closed, also those of hosts that are silent."""
 
+CATCH_UP_S: Final = 60.0
+"""To read to the end what has been said: far above what it takes on a busy machine."""
+
 
 class Heard:
     """Follows what collectors say from the oldest message on, in a thread of its own, as a `with` block."""
 
     def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
         self._client = consumer(bootstrap, "slowness", "mycroft-slowness")
         self._client.assign(
             [
@@ -48,6 +53,8 @@ class Heard:
         )
         self._flushes: defaultdict[tuple[int, int, int], list[tuple[float, Envelope]]] = defaultdict(list)
         self._members: defaultdict[str, dict[bytes, Announcement]] = defaultdict(dict)
+        self._next: defaultdict[tuple[str, int], int] = defaultdict(int)
+        """By topic and partition: the offset behind what has been heard."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
@@ -62,12 +69,25 @@ class Heard:
         self._thread.join()
         self._client.close()
 
+    def _catch_up(self) -> None:
+        """Return when all that stands in the topics by now has been heard."""
+        deadline = time.monotonic() + CATCH_UP_S
+        for part, (oldest, end) in ranges(self._bootstrap, (TRACE.name, MEMBERS.name)).items():
+            while oldest < end and self._next[part] < end:
+                if time.monotonic() > deadline:
+                    raise BrokerError(f"{part[0]} was not read to its end within {CATCH_UP_S:.0f} s")
+                time.sleep(0.05)
+
     def announcements(self, job: str) -> list[Announcement]:
         """What is known of a job's communicators and devices."""
         return list(self._members[job].values())
 
     def windows(self, job: str) -> list[Window]:
-        """All windows of a job that is over, one for each partition and second, in the order of time."""
+        """All windows of a job that is over, one for each partition and second, in the order of time.
+
+        What has been said by now is read to its end first. Raises BrokerError.
+        """
+        self._catch_up()
         ids = {(one.job_id, one.attempt_id) for one in self.announcements(job)}
         found = []
         for (job_id, attempt_id, partition), said in list(self._flushes.items()):
@@ -86,15 +106,17 @@ class Heard:
                 value = message.value()
                 if message.error() is not None or value is None:
                     continue
-                try:
-                    if message.topic() == TRACE.name:
-                        at = message.timestamp()[1] / 1e3
-                        self._hear(message.partition() or 0, at, decode(value))
+                topic, partition, offset = message.topic(), message.partition(), message.offset()
+                assert topic is not None
+                assert partition is not None
+                assert offset is not None
+                with suppress(Malformed):  # the sink reports it
+                    if topic == TRACE.name:
+                        self._hear(partition, message.timestamp()[1] / 1e3, decode(value))
                     else:
                         announced = decode_members(value)
                         self._members[announced.job][announced.key] = announced
-                except Malformed:  # the sink reports it
-                    continue
+                self._next[topic, partition] = offset + 1
 
     def _hear(self, partition: int, at: float, message: Envelope) -> None:
         if message.kind is MessageKind.FLUSH:

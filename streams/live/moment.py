@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -180,6 +182,16 @@ class Moment:
     def nnodes(self) -> dict[int, int]:
         """Hosts of each communicator, as NCCL said at its init."""
         return {announcement.comm: announcement.nnodes or 0 for announcement in self.announcements.values()}
+
+    @cached_property
+    def following(self) -> dict[int, dict[tuple[int, int], int]]:
+        """By communicator: by channel and rank the next one of the ring, as far as NCCL's log told it."""
+        found: defaultdict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+        for announcement in self.announcements.values():
+            for path in announcement.rings:
+                for rank, after in pairwise(path.ranks):
+                    found[announcement.comm][path.channel, rank] = after
+        return dict(found)
 
     @cached_property
     def connected(self) -> Bools:

@@ -3,15 +3,15 @@
 A host is entered by the receive of one of its ranks and left by the send of one of them; between the two lie
 legs that NCCL does not show. With one rank a host both are the same rank, and what blocks its kernel can be
 said for sure. With several the counts of the two ends tell whether the host starves, lacks credit or holds
-the data itself, and narrow who: diagnosis-rules, "A ring over hosts". They were checked on an
-emulated GPU only, so they name nobody.
+the data itself, and narrow who: diagnosis-rules, "A ring over hosts". Where NCCL's log has told the order of
+the ring, they say which inner rank it is. They were checked on an emulated GPU only: they are never sure.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from schemas.enums import Proto, Reason
@@ -20,12 +20,16 @@ from streams.live.wires import End, Holding, slots, wire
 
 @dataclass(frozen=True)
 class Ring:
-    """What is known of one ring or tree operation. `host` by rank; `past`: ranks that have ended it."""
+    """What is known of one ring or tree operation. `host` by rank; `past`: ranks that have ended it.
+
+    `after`: the rank that follows, by channel and rank, as far as NCCL's log tells it.
+    """
 
     host: Mapping[int, str]
     proto: int
     credits: bool
     past: frozenset[int] = frozenset()
+    after: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @cached_property
     def members(self) -> dict[str, list[int]]:
@@ -34,6 +38,13 @@ class Ring:
         for rank, host in self.host.items():
             found.setdefault(host, []).append(rank)
         return found
+
+    def path(self, entry: End, leave: End, members: Sequence[int]) -> tuple[int, ...]:
+        """A host's ranks in this channel's order, from the entering to the leaving one; empty: unknown."""
+        ranks = [entry.rank]
+        while len(ranks) < len(members):
+            ranks.append(self.after.get((entry.channel, ranks[-1]), -1))
+        return tuple(ranks) if ranks[-1] == leave.rank and set(ranks) == set(members) else ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,7 @@ def _within(
         return frozenset(members) if _pending(entry, leave) and not starved else frozenset()
     step, depth = (2, 4) if ring.proto == Proto.SIMPLE else (1, 8)
     last = len(members) - 1
+    path = ring.path(entry, leave, members)
     ahead = entry.consumed + step * len(members)
     held = min(leave.total, ahead) - leave.ready
     everyone = frozenset(members)
@@ -125,9 +137,13 @@ def _within(
         hops, rest = divmod(held, depth)
         if rest > step or not 0 <= hops <= last:
             return everyone
+        if path:
+            return frozenset({path[hops]})
         inner = everyone - {entry.rank, leave.rank}
         return frozenset({entry.rank}) if hops == 0 else frozenset({leave.rank}) if hops == last else inner
     least = -(-(held - step) // depth)  # hops from the entry, at least
+    if path and least <= last:
+        return frozenset(path[max(least, 1) :])
     return frozenset({leave.rank}) if least >= last else everyone - {entry.rank}
 
 

@@ -174,7 +174,7 @@ def _flows(moment: Moment, operation: Operation, ends: list[End]) -> list[Holdin
     host = dict(zip(operation.ranks, operation.host, strict=True))
     if operation.nnodes == len(operation.ranks):
         host = {rank: f"{name}/{rank}" for rank, name in host.items()}  # to NCCL each is its own host
-    ring = Ring(host, proto, credits, past)
+    ring = Ring(host, proto, credits, past, moment.following.get(operation.comm, {}))
     if algo == Algo.RING and operation.func in _RING_FUNCS:
         return rings.holdings(ring, ends)
     if algo == Algo.TREE and operation.func == Func.ALL_REDUCE:

@@ -22,6 +22,7 @@ from collectors.agent.metrics import Metrics
 from collectors.agent.observer import Observer
 from schemas.enums import Direction, Flag, Func, Kind, Visibility
 from schemas.ids import job_id
+from schemas.members import RingPath
 from schemas.records import COLL, FLOW, UNKNOWN_US, Records
 from tests.collector_files import FakeProcess
 
@@ -457,12 +458,16 @@ def test_members_are_announced_on_change_and_each_minute(host: Host) -> None:
     made.communicator(comm=0xA, nranks=4)
     host.tick(0)
 
+    rings: dict[int, tuple[RingPath, ...]] = {}
+
     def announced(ms: int) -> list[int]:
         host.tick(ms)
-        return [each.comm for each in host.announcer.due(host.files.traced.values(), at(ms))]
+        return [each.comm for each in host.announcer.due(host.files.traced.values(), at(ms), rings)]
 
     assert announced(100) == [0xA]
     assert announced(200) == []
     made.communicator(1, comm=0xB)
     assert announced(1100) == [0xB]  # communicators are looked at each second
     assert announced(60_200) == [0xA, 0xB]
+    rings[0xB] = (RingPath(0, (0, 1, 2, 3, 0)),)
+    assert announced(60_300) == [0xB]

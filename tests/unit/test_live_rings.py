@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.enums import Proto, Reason
+from schemas.members import RingPath
 from streams.live.rings import Ring, holdings
 from streams.live.wires import End, Holding
 from tests.live_jobs import LiveJob, Told
@@ -66,6 +69,43 @@ def test_ll_adds_one_step_and_has_eight_slots(held: int, ranks: list[int]) -> No
 def test_nothing_waits_at_the_entry(held: int, ranks: list[int]) -> None:
     """Then it is not E, and u ≥ (held − q) / D."""
     assert suspects([entering(20, 20), leaving(20 + 8 - held)]) == ranks
+
+
+ORDER = {(0, rank): after for rank, after in pairwise((0, 3, 1, 2, 4, 6, 5, 7, 0))}
+"""What NCCL's log tells: 5 is two hops behind the entering rank 4."""
+
+
+@pytest.mark.parametrize(("held", "ranks"), [(1, [4]), (4, [6]), (6, [6]), (8, [5]), (10, [5]), (14, [7])])
+def test_the_known_order_names_an_inner_rank(held: int, ranks: list[int]) -> None:
+    """held = D·u + r: u hops behind E."""
+    ring = Ring(EIGHT, Proto.SIMPLE, False, after=ORDER)
+    found = holdings(ring, [entering(24, 20), leaving(20 + 8 - held)])
+    assert [each.rank for each in found] == ranks
+
+
+@pytest.mark.parametrize(
+    ("held", "ranks"), [(0, []), (1, [5, 6, 7]), (6, [5, 6, 7]), (10, [5, 7]), (14, [7])]
+)
+def test_the_known_order_leaves_out_who_is_too_near(held: int, ranks: list[int]) -> None:
+    """Nothing waits at the entry: u ≥ (held − q) / D, so 6, one hop behind it, goes first."""
+    ring = Ring(EIGHT, Proto.SIMPLE, False, after=ORDER)
+    found = holdings(ring, [entering(20, 20), leaving(20 + 8 - held)])
+    assert [each.rank for each in found] == ranks
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {(1, 4): 6, (1, 6): 5, (1, 5): 7},  # another channel
+        {(0, 4): 6, (0, 6): 5},  # a part of it
+        {(0, 4): 6, (0, 6): 7, (0, 7): 5},  # it leaves elsewhere
+        {(0, 4): 6, (0, 6): 4, (0, 5): 7},  # a circle
+        {(0, 4): 1, (0, 1): 2, (0, 2): 7},  # through another host
+    ],
+)
+def test_an_order_that_does_not_fit_is_not_used(after: dict[tuple[int, int], int]) -> None:
+    ring = Ring(EIGHT, Proto.SIMPLE, False, after=after)
+    assert [each.rank for each in holdings(ring, [entering(24, 20), leaving(22)])] == [5, 6]
 
 
 def test_channels_are_intersected() -> None:
@@ -154,6 +194,25 @@ def test_nobody_but_the_frozen_rank_is_named(case: tuple[LiveJob, RingModel, Pro
     assert model.frozen is not None
     (incident,) = told(model, job, proto)
     assert (incident.category, (*incident.culprits, *incident.candidates)) == ("gpu-hang", (model.frozen,))
+
+
+@settings(max_examples=50)
+@given(_frozen(4), st.booleans())
+def test_with_the_order_known_it_is_among_fewer(case: tuple[LiveJob, RingModel, Proto], whole: bool) -> None:
+    """The order as rank 0 logs it, or each rank its own place: it never leads away from the frozen one."""
+    job, model, proto = case
+    (before,) = told(model, job, proto)
+    ring = [*model.order, model.order[0]]
+    paths = (
+        (RingPath(0, tuple(ring)),)
+        if whole
+        else tuple(RingPath(0, tuple(part)) for part in zip([ring[-2], *ring], ring, ring[1:], strict=False))
+    )
+    knowing = LiveJob(job.comms, per_host=job.per_host, rings={"dp": paths})
+    (incident,) = told(model, knowing, proto)
+    named = {*incident.culprits, *incident.candidates}
+    assert model.frozen in named
+    assert named <= {*before.culprits, *before.candidates}
 
 
 @settings(max_examples=50)

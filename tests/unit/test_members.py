@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.malformed import Malformed
-from schemas.members import Announcement, Member, decode_members, encode_members
+from schemas.members import Announcement, Member, RingPath, decode_members, encode_members
 
 ids = st.integers(0, 2**64 - 1)
 texts = st.text(max_size=8)
@@ -19,6 +19,7 @@ maybe = st.none() | naturals
 ANNOUNCEMENT = Announcement(
     job="j", job_id=1, attempt="a", attempt_id=2, comm=0xAB, name="tp", source="h1", nranks=2, nnodes=None,
     members=(Member(0, 2**64 - 1, world_rank=4, host="h1"), Member(1, 6, silent=True)), blind=("p2p",),
+    rings=(RingPath(0, (0, 1, 0)),),
 )  # fmt: skip
 BODY: dict[str, Any] = json.loads(encode_members(ANNOUNCEMENT))
 
@@ -26,9 +27,11 @@ members = st.builds(
     Member, naturals, ids, maybe, st.none() | texts, st.none() | texts, maybe, maybe,
     st.none() | texts, st.booleans(),
 )  # fmt: skip
+rings = st.builds(RingPath, naturals, st.lists(naturals, max_size=4).map(tuple))
 announcements = st.builds(
     Announcement, texts, ids, texts, ids, ids, texts, texts, naturals, maybe,
     st.lists(members, max_size=4).map(tuple), st.lists(texts, max_size=2).map(tuple), st.none() | texts,
+    st.lists(rings, max_size=2).map(tuple),
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from schemas.envelope import Envelope, MessageKind, decode
 from schemas.incidents import Incident
 from schemas.malformed import Malformed
-from schemas.members import Announcement, decode_members
+from schemas.members import Announcement, Member, decode_members
 from schemas.topics import MEMBERS, TRACE
 from streams.facts import Facts, gather
 from streams.kafka import BrokerError, consumer, ranges
@@ -52,7 +52,9 @@ class Heard:
             ]
         )
         self._flushes: defaultdict[tuple[int, int, int], list[tuple[float, Envelope]]] = defaultdict(list)
-        self._members: defaultdict[str, dict[bytes, Announcement]] = defaultdict(dict)
+        self._members: defaultdict[str, dict[tuple[bytes, tuple[Member, ...]], Announcement]]
+        self._members = defaultdict(dict)
+        """All that was ever announced: at the end of a job its ranks leave their communicators one by one."""
         self._next: defaultdict[tuple[str, int], int] = defaultdict(int)
         """By topic and partition: the offset behind what has been heard."""
         self._stop = threading.Event()
@@ -115,7 +117,7 @@ class Heard:
                         self._hear(partition, message.timestamp()[1] / 1e3, decode(value))
                     else:
                         announced = decode_members(value)
-                        self._members[announced.job][announced.key] = announced
+                        self._members[announced.job][announced.key, announced.members] = announced
                 self._next[topic, partition] = offset + 1
 
     def _hear(self, partition: int, at: float, message: Envelope) -> None:

@@ -19,6 +19,8 @@ WARNING_SHARE: Final = 0.1
 """A job that takes a tenth longer is worth somebody's time today."""
 CRITICAL_SHARE: Final = 0.5
 """One that takes twice as long stands still half of the time."""
+LAUNCHES_S: Final = 30.0
+"""Checkpoints and evaluation, on one rank while all others wait, take seconds to tens of seconds."""
 
 _STAGES: Final = {
     Stage.LAUNCH: "launches its operations late",
@@ -59,7 +61,7 @@ def slow_incident(
         attempt=occasion.attempt,
         kind="slow",
         category=finding.category,
-        severity=severity(finding),
+        severity=severity(finding, pattern, (occasion.detected - opened_ns) / 1e9),
         confidence=finding.confidence,
         summary=f"{_who(words, finding)}{_cost(finding, pattern)}.",
         culprits=_nodes(facts, finding, finding.culprits),
@@ -80,8 +82,15 @@ def _nodes(facts: Facts, finding: Finding, devices: Sequence[int]) -> tuple[Node
     return tuple(replace(node, channel=None if channel < 0 else channel) for node in nodes(facts, devices))
 
 
-def severity(finding: Finding) -> str:
-    """By what part of its time the job loses."""
+def severity(finding: Finding, pattern: Pattern, lasted_s: float) -> str:
+    """By what part of its time the job loses.
+
+    Late launches are a notice while they are not known to be more than a checkpoint or an evaluation, which
+    look the same: when they were late once, and until they have been so for LAUNCHES_S.
+    """
+    short = lasted_s < LAUNCHES_S and pattern is not Pattern.PERIODIC
+    if finding.stage is Stage.LAUNCH and (short or pattern is Pattern.ONCE):
+        return "notice"
     if finding.share >= CRITICAL_SHARE:
         return "critical"
     return "warning" if finding.share >= WARNING_SHARE else "notice"

@@ -71,7 +71,29 @@ def test_one_slow_channel_is_named_with_its_number() -> None:
 
 @pytest.mark.parametrize(("lost", "loud"), [(0.6, "notice"), (1.0, "warning"), (5.0, "critical")])
 def test_severity_is_the_part_of_the_time_that_is_lost(lost: float, loud: str) -> None:
-    assert severity(late(lost)) == loud
+    assert severity(late(lost), Pattern.PERSISTENT, 60.0) == loud
+
+
+@pytest.mark.parametrize(
+    ("spread", "lasted_s", "loud"),
+    [
+        (Pattern.PERSISTENT, 29.0, "notice"),  # a checkpoint of one rank looks the same
+        (Pattern.PERSISTENT, 31.0, "critical"),
+        (Pattern.UNKNOWN, 29.0, "notice"),
+        (Pattern.ONCE, 300.0, "notice"),
+        (Pattern.PERIODIC, 10.0, "critical"),  # at every n-th step: no checkpoint comes so often
+    ],
+)
+def test_late_launches_are_a_notice_as_long_as_they_may_be_a_checkpoint(
+    spread: Pattern, lasted_s: float, loud: str
+) -> None:
+    assert severity(late(5.0), spread, lasted_s) == loud
+
+
+def test_what_no_checkpoint_looks_like_is_loud_at_once() -> None:
+    lags = [lag(WORLD, rank, dev(rank), 4) for rank in range(4)]
+    wire = only(localise(window(lags, ring(4, net={2: 5.0})), alone(4)))
+    assert severity(wire, Pattern.ONCE, 3.0) == "warning"
 
 
 def test_the_identity_does_not_depend_on_what_may_change() -> None:

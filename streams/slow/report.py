@@ -19,8 +19,8 @@ WARNING_SHARE: Final = 0.1
 """A job that takes a tenth longer is worth somebody's time today."""
 CRITICAL_SHARE: Final = 0.5
 """One that takes twice as long stands still half of the time."""
-LAUNCHES_S: Final = 30.0
-"""Checkpoints and evaluation, on one rank while all others wait, take seconds to tens of seconds."""
+LAUNCHES_S: Final = 60.0
+"""Checkpoints and evaluation take tens of seconds on one rank while all others wait, and come again."""
 
 _STAGES: Final = {
     Stage.LAUNCH: "launches its operations late",
@@ -88,8 +88,7 @@ def severity(finding: Finding, pattern: Pattern, lasted_s: float) -> str:
     Late launches are a notice while they are not known to be more than a checkpoint or an evaluation, which
     look the same: when they were late once, and until they have been so for LAUNCHES_S.
     """
-    short = lasted_s < LAUNCHES_S and pattern is not Pattern.PERIODIC
-    if finding.stage is Stage.LAUNCH and (short or pattern is Pattern.ONCE):
+    if finding.stage is Stage.LAUNCH and (lasted_s < LAUNCHES_S or pattern is Pattern.ONCE):
         return "notice"
     if finding.share >= CRITICAL_SHARE:
         return "critical"

@@ -71,17 +71,18 @@ def test_one_slow_channel_is_named_with_its_number() -> None:
 
 @pytest.mark.parametrize(("lost", "loud"), [(0.6, "notice"), (1.0, "warning"), (5.0, "critical")])
 def test_severity_is_the_part_of_the_time_that_is_lost(lost: float, loud: str) -> None:
-    assert severity(late(lost), Pattern.PERSISTENT, 60.0) == loud
+    assert severity(late(lost), Pattern.PERSISTENT, 100.0) == loud
 
 
 @pytest.mark.parametrize(
     ("spread", "lasted_s", "loud"),
     [
-        (Pattern.PERSISTENT, 29.0, "notice"),  # a checkpoint of one rank looks the same
-        (Pattern.PERSISTENT, 31.0, "critical"),
-        (Pattern.UNKNOWN, 29.0, "notice"),
+        (Pattern.PERSISTENT, 59.0, "notice"),  # a checkpoint of one rank looks the same
+        (Pattern.PERSISTENT, 61.0, "critical"),
+        (Pattern.UNKNOWN, 59.0, "notice"),
         (Pattern.ONCE, 300.0, "notice"),
-        (Pattern.PERIODIC, 10.0, "critical"),  # at every n-th step: no checkpoint comes so often
+        (Pattern.PERIODIC, 59.0, "notice"),  # two checkpoints
+        (Pattern.PERIODIC, 61.0, "critical"),
     ],
 )
 def test_late_launches_are_a_notice_as_long_as_they_may_be_a_checkpoint(

@@ -157,8 +157,9 @@ bool retire(Operation& operation) {
     return inert(control) && overtaken(operation) && end_unseen(operation, control, kBySuccessor);
 }
 
-bool recycle(Operation& operation) {
+bool recycle(Operation& operation, bool launching) {
     const uint64_t control = operation.control.acquire();
+    if (!launching && (control & kEnqueuedBit) == 0) return false;
     return endable(control) && inert(control) && control_flows(control) == 0 &&
            end_unseen(operation, control, kRecycled);
 }

@@ -32,8 +32,8 @@ bool end_unseen(Operation& operation, uint64_t control, EndReason reason);
 // Ends what a successor has overtaken.
 bool retire(Operation& operation);
 
-// Ends what has nothing under way, because its slot is needed.
-bool recycle(Operation& operation);
+// Ends what has nothing under way, because its slot is needed; one that is being launched only if so said.
+bool recycle(Operation& operation, bool launching);
 
 // Open, and nobody is writing its end.
 constexpr bool endable(uint64_t control) {

@@ -124,6 +124,43 @@ TEST_F(Operations, PositionsOutliveTheirSlots) {
     EXPECT_EQ(recycled, kMany - now.capacity(Table::kOperations));
 }
 
+// One communicator's proxy thread is behind while another's operations come and go: those that wait lie side
+// by side in the table, and none of them is in the way while most of it is free.
+TEST_F(Operations, ARowOfWaitingOperationsKeepsItsSlots) {
+    set("MYCROFT_SHM_BYTES", "256K");
+    load();
+    void* const late = open_comm(1);
+    void* const busy = open_comm(2);
+    constexpr uint64_t kWaiting = 40;
+    std::vector<void*> waiting;
+    for (uint64_t seq = 0; seq < kWaiting; ++seq) {
+        waiting.push_back(coll(late, nullptr, seq));
+        stop(waiting.back());
+    }
+    for (uint64_t seq = 0; seq < 2000; ++seq) run(busy, collective(busy, seq, 1), 1);
+    for (void* const operation : waiting) {
+        EXPECT_EQ(read_operation(operation).handle.get(), as_integer(operation));
+        EXPECT_EQ(state_of(read_operation(operation)), kOpen);
+    }
+    const File now = file();
+    EXPECT_GT(now.capacity(Table::kOperations), 2 * kWaiting);
+    for (const Operation& record : now.operations()) EXPECT_NE(record.end_reason.get(), kRecycled);
+}
+
+// Of those that could give way, one that is only just being launched comes last: what follows would be lost.
+TEST_F(Operations, AnOperationThatIsBeingLaunchedIsNotTheFirstToGiveWay) {
+    set("MYCROFT_SHM_BYTES", "256K");
+    load();
+    void* const comm = open_comm();
+    void* const slow = coll(comm, nullptr, 0);
+    const uint64_t capacity = file().capacity(Table::kOperations);
+    for (uint64_t seq = 1; seq < 2 * capacity; ++seq) stop(coll(comm, nullptr, seq));
+    stop(slow);
+    EXPECT_NE(read_operation(slow).enqueued_tick.get(), 0U);
+    EXPECT_EQ(read_operation(slow).seq.get(), 1U);
+    EXPECT_EQ(file().drops(kRefusedHandle), 0U);
+}
+
 TEST_F(Operations, AQuietJobKeepsFewSlotsInUse) {
     load();
     void* const comm = open_comm();

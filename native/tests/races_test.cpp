@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <set>
@@ -26,11 +27,13 @@ constexpr int kLanes = 3;
 constexpr uint64_t kBacklog =
     8;  // operations of a lane under way: slots turn over, none is needed for another
 
-// Waits for what the other threads will do; false if that takes longer than anything can.
+// Waits for what the other threads will do; false if that takes so long that a thread must be stuck. Time,
+// not a number of tries: a thread that the machine does not run for a second is not stuck.
 template <class Condition>
 bool await(Condition condition) {
-    for (int tries = 0; !condition(); ++tries) {
-        if (tries > 1'000'000) return false;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
         sched_yield();
     }
     return true;

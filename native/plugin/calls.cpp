@@ -2,11 +2,10 @@
 
 #include "clock.h"
 #include "names.h"
+#include "slots.h"
 
 namespace mycroft {
 namespace {
-
-constexpr int kProbes = 16;
 
 // A call may still be asked for as a parent after its stop, until its group has left.
 bool reusable(const Call& call) {
@@ -17,27 +16,19 @@ bool reusable(const Call& call) {
     return group.generation.acquire() != call.parent_generation.get() || group.left.get() != 0;
 }
 
-// A slot that is ours to write (odd generation), kNone if none could be had.
+// A slot that is ours to write (odd generation), kNone if none could be had. Calls that never stop (NCCL's
+// after an error) give way to new ones.
 uint32_t take_slot(uint32_t& generation) {
-    for (int attempt = 0; attempt < 4; ++attempt) {
-        const uint32_t window = g.call_window.get();
-        const bool full = window == g.call_count && attempt > 0;
-        for (int probe = 0; probe < kProbes; ++probe) {
-            const uint32_t slot = static_cast<uint32_t>(g.call_hand.add() % window);
-            Call& call = g.calls[slot];
-            uint32_t now = call.generation.acquire();
-            const bool free = call.kind.get() == 0 || reusable(call);
-            if ((now & 1) != 0 || !(free || full)) continue;
-            if (!call.generation.swap(now, now + 1)) continue;
-            if (!free) count_drop(kDropCall);
-            generation = now + 2;
-            return slot;
-        }
-        uint32_t grown = window;
-        const uint32_t twice = window * 2 < g.call_count ? window * 2 : g.call_count;
-        if (window < g.call_count && g.call_window.swap(grown, twice)) g.call_hand.set(window);
-    }
-    return kNone;
+    return find_slot(g.call_hand, g.call_count, [&](uint32_t at, From from) {
+        Call& call = g.calls[at];
+        uint32_t now = call.generation.acquire();
+        const bool unused = call.kind.get() == 0 || reusable(call);
+        if ((now & 1) != 0 || !(unused || from == From::kFresh)) return false;
+        if (!call.generation.swap(now, now + 1)) return false;
+        if (!unused) count_drop(kDropCall);
+        generation = now + 2;
+        return true;
+    });
 }
 
 }  // namespace

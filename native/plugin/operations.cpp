@@ -6,12 +6,11 @@
 #include "ending.h"
 #include "names.h"
 #include "pairs.h"
+#include "slots.h"
 
 namespace mycroft {
 namespace {
 
-constexpr uint32_t kProbes = 16;
-constexpr uint32_t kSearched = 256;  // slots looked at before an operation that waits has to give way
 constexpr uint32_t kSwept = 2;  // slots looked at at each launch for operations that a successor has ended
 constexpr uint64_t kGpuWindowSlack = 1'000'000;  // ns
 
@@ -19,44 +18,19 @@ constexpr uint64_t control_of(uint32_t generation, uint8_t state) {
     return uint64_t{generation & kGeneration24} << 40 | uint64_t{state} << 32;
 }
 
-// What may be done to have a slot.
-enum class Need : uint8_t {
-    kFree,      // take one that is free, or whose operation a successor has ended
-    kWaiting,   // or one whose operation has shown nothing yet: its record says that it was recycled
-    kLaunching  // or even one that is just being launched
-};
-
-// One of the next slots, in state kWriting; null if all of them are busy.
-Operation* probe(uint32_t probes, uint32_t window, Need need, uint32_t& generation) {
-    for (uint32_t i = 0; i < probes; ++i) {
-        Operation& operation = g.operations[g.operation_hand.add() % window];
-        if (endable(operation.control.acquire()) && !retire(operation) && need != Need::kFree)
-            recycle(operation, need == Need::kLaunching);
+// A slot in state kWriting, null if all that were tried are busy.
+Operation* take_slot(uint32_t& generation) {
+    const uint32_t slot = find_slot(g.operation_hand, g.operation_count, [&](uint32_t at, From from) {
+        Operation& operation = g.operations[at];
+        if (endable(operation.control.acquire()) && !retire(operation) && from != From::kNobody)
+            recycle(operation, from == From::kFresh);
         uint64_t control = operation.control.acquire();
         const uint8_t state = control_state(control);
-        if (state != kFree && state != kEnded) continue;
+        if (state != kFree && state != kEnded) return false;
         generation = (control_generation(control) + 1) & kGeneration24;
-        if (operation.control.swap(control, control_of(generation, kWriting))) return &operation;
-    }
-    return nullptr;
-}
-
-// A slot in state kWriting, null if all that were tried are busy. Operations that wait lie side by side, so a
-// row of busy slots does not make a full table: it grows first, then a good part of it is searched, and only
-// then has an operation to give way.
-Operation* take_slot(uint32_t& generation) {
-    for (;;) {
-        const uint32_t window = g.operation_window.get();
-        if (Operation* const found = probe(kProbes, window, Need::kFree, generation)) return found;
-        if (window >= g.operation_count) break;
-        uint32_t grown = window;
-        const uint32_t twice = window * 2 < g.operation_count ? window * 2 : g.operation_count;
-        if (g.operation_window.swap(grown, twice)) g.operation_hand.set(window);
-    }
-    Operation* found = probe(kSearched, g.operation_count, Need::kFree, generation);
-    if (found == nullptr) found = probe(kProbes, g.operation_count, Need::kWaiting, generation);
-    if (found == nullptr) found = probe(kProbes, g.operation_count, Need::kLaunching, generation);
-    return found;
+        return operation.control.swap(control, control_of(generation, kWriting));
+    });
+    return slot != kNone ? &g.operations[slot] : nullptr;
 }
 
 void sweep() {

@@ -176,8 +176,8 @@ bool start(abi::Logger log) {
     place_tables(static_cast<char*>(mapping.base), divide(g.file_bytes));
     number_slots(nonce);
     fill_header(nonce, start_ticks, source, hertz);
-    g.operation_window.set(g.operation_count < 64 ? g.operation_count : 64);
-    g.call_window.set(g.call_count < 256 ? g.call_count : 256);
+    g.operation_hand.window.set(g.operation_count < 64 ? g.operation_count : 64);
+    g.call_hand.window.set(g.call_count < 256 ? g.call_count : 256);
     g.tier.set(g.settings.tier);
     g.header->applied_tier.set(g.settings.tier);
     g.tier_epoch.set(1);

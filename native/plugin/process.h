@@ -7,6 +7,7 @@
 #include "handles.h"
 #include "layout.h"
 #include "settings.h"
+#include "slots.h"
 
 namespace mycroft {
 
@@ -49,11 +50,9 @@ struct Process {
 
     // Written now and then.
     alignas(64) Cell<uint64_t> free_flows;  // tag << 32 | first free slot + 1
-    alignas(64) Cell<uint64_t> operation_hand;
-    Cell<uint32_t> operation_window;
+    alignas(64) Hand operation_hand;
     Cell<uint32_t> sweep_hand;
-    Cell<uint32_t> call_window;
-    Cell<uint64_t> call_hand;
+    Hand call_hand;
     Cell<uint32_t> reclaim_hand;
     Cell<uint32_t> tier;
     Cell<uint32_t> tier_epoch;

@@ -100,6 +100,21 @@ TEST_F(Tables, ManyCallsBeforeAnyLaunch) {
     EXPECT_GT(file().drops(kDropCall), 0U);
 }
 
+TEST_F(Tables, ARowOfCallsOfAnOpenGroupKeepsItsSlots) {
+    load();
+    void* const comm = open_comm();
+    void* const api = group_api(comm, 2);
+    std::vector<void*> calls;
+    for (uint64_t call = 0; call < 100; ++call) {
+        calls.push_back(coll_api(comm, api, as_pointer(0x10 + call)));
+        stop(calls.back());
+    }
+    for (int i = 0; i < 10'000; ++i) stop(coll_api(comm, nullptr));  // of another thread, one after another
+    for (uint64_t call = 0; call < calls.size(); ++call)
+        EXPECT_EQ(read_operation(coll(comm, calls[call], call)).stream.get(), 0x10 + call);
+    EXPECT_EQ(file().drops(kDropCall), 0U);
+}
+
 TEST_F(Tables, EverythingFitsInTheFile) {
     for (const char* size : {"256K", "1M", "4M", "64M"}) {
         const std::string setting = size;

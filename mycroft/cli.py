@@ -31,6 +31,7 @@ COMMANDS = {
     "notify": "notify.notify",
     "collect": "collect.collect",
     "doctor": "doctor.doctor",
+    "tier": "tier.tier",
     "plugin-path": "plugin.plugin_path",
     "replay": "replay.replay_run",
     "record": "record.record",

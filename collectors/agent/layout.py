@@ -38,12 +38,16 @@ class State(IntEnum):
 
 
 class Tier(IntEnum):
-    """Header.applied_tier."""
+    """Header.requested_tier and applied_tier."""
 
     OPS = 0
     FLOWS = 1
     KERNEL = 2
     IDLE = 3
+
+
+TIERS = tuple(tier.name.lower() for tier in Tier)
+"""Their names, as MYCROFT_TIER and options take them."""
 
 
 class Table(IntEnum):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from collectors.agent.layout import TIERS
 from collectors.jobs import check_job_name
 from collectors.testbed.faults import KINDS, Fault
 from collectors.testbed.plan import Plan, plan_of, read_plan
@@ -18,7 +19,6 @@ from mycroft.errors import UsageError
 from mycroft.plugin import plugin_path, program_path
 from mycroft.render import console
 
-_TIERS = ("ops", "flows", "kernel", "idle")
 _POLL_S = 0.1
 _TELL_EVERY_S = 5.0
 
@@ -68,8 +68,8 @@ def run_testbed(
     --no-collectors. Faults: NAME@RANK:t=SECONDS or :step=N, further :comm=PREFIX and the fault's own values;
     link-down@HOST-HOST; outside-nccl@RANK,RANK.
     """
-    if tier not in _TIERS:
-        raise UsageError(f"unknown tier {tier!r}: one of {', '.join(_TIERS)}")
+    if tier not in TIERS:
+        raise UsageError(f"unknown tier {tier!r}: one of {', '.join(TIERS)}")
     if wires not in WIRES:
         raise UsageError(f"unknown wires {wires!r}: one of {', '.join(WIRES)}")
     given = {

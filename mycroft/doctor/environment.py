@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from collectors.agent.layout import TIERS
 from mycroft.doctor.check import Check, ok, warning
 from mycroft.settings import Settings
 
 USUAL_BYTES = 4 << 20
 USUAL_DIR = "/dev/shm/mycroft"
-TIERS = ("ops", "flows", "kernel", "idle")
 _MIN_BYTES, _MAX_BYTES = 256 << 10, 1 << 30
 
 

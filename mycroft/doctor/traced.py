@@ -98,7 +98,7 @@ def check_processes(processes: list[Process]) -> list[Check]:
 def _summary(processes: list[Process]) -> str:
     read = [one for one in processes if not one.refused]
     alive = [one for one in read if one.alive is not False]
-    on = Counter(f"{_tier(one)} with NCCL {text(one.nccl)}" for one in alive if one.state != State.OFF)
+    on = Counter(f"{tier_name(one)} with NCCL {text(one.nccl)}" for one in alive if one.state != State.OFF)
     parts = [f"{count} on ({what})" for what, count in sorted(on.items())]
     for count, what in (
         (sum(one.state == State.OFF for one in alive), "off"),
@@ -110,7 +110,8 @@ def _summary(processes: list[Process]) -> str:
     return f"{len(processes)} file{'s' if len(processes) > 1 else ''}: " + ", ".join(parts)
 
 
-def _tier(process: Process) -> str:
+def tier_name(process: Process) -> str:
+    """What it traces, in a few words."""
     try:
         name = Tier(process.tier).name.lower()
     except ValueError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import subprocess
 import threading
 from dataclasses import dataclass, replace
@@ -16,13 +15,13 @@ from collectors.agent.layout import Tier
 from collectors.replay.merge import merge
 from collectors.replay.runner import Options, host_directory, replay
 from collectors.replay.trace import Run
+from collectors.tiers import request_tier
 from tests.oracle import Operation, Oracle
 from tests.oracle_memory import DATA_TYPES, FUNCS, Found, OperationKey, read_memory
 from tests.oracle_runs import all_runs, recorded_run
 
 ROOT = Path(__file__).parents[2]
 SPEED = 6
-REQUESTED_TIER = 384  # offset of Header::requested_tier
 BYTES_ON_THE_OP = 4  # before it sizes come with the proxy op's states
 
 
@@ -145,9 +144,7 @@ def test_a_tier_switched_in_the_running_job(plugin: Path, tmp_path: Path) -> Non
 
     def switch() -> None:
         for path in tmp_path.rglob("*.mycroft"):
-            with path.open("r+b") as file:
-                file.seek(REQUESTED_TIER)
-                file.write(struct.pack("<I", Tier.FLOWS))
+            request_tier(path.parent, path.name, Tier.FLOWS)
 
     timers: list[threading.Timer] = []
 

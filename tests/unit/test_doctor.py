@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from collectors.agent.layout import State, Tier
+from collectors.agent.layout import TIERS, State, Tier
 from mycroft.commands import doctor as command
 from mycroft.doctor import clock, environment, gather, memory, nccl, plugin, services, traced, versions
 from mycroft.doctor.check import Check, problem, ready
@@ -155,7 +155,7 @@ def test_every_variable_that_python_reads_is_known() -> None:
 
 def test_tiers_are_the_plugins() -> None:
     (names,) = re.findall(r"kNames\[\] = \{([^}]+)\}", (NATIVE / "settings.cpp").read_text())
-    assert tuple(re.findall(r'"(\w+)"', names)) == environment.TIERS
+    assert tuple(re.findall(r'"(\w+)"', names)) == TIERS
 
 
 def test_the_rule_of_free_space_is_the_plugins() -> None:

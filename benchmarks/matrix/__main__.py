@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.matrix.cells import SEVERITIES, SLOW, STALLS, TOPOLOGIES, Cell, cells
 from benchmarks.matrix.score import Score
-from benchmarks.matrix.table import table
+from benchmarks.matrix.table import by_visibility, table
 from benchmarks.matrix.trial import run, run_slow
 from collectors.testbed.errors import TestbedError
 from collectors.testbed.plan import NETWORKS
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"[{number}/{len(tried)}] {_line(cell, outcome)}", flush=True)
                 if outcome is not None:
                     results.append((cell, outcome))
-    print(table(results))
+    print(by_visibility(results), table(results), sep="\n\n")
     if given.json:
         given.json.write_text(
             "\n".join(json.dumps({**asdict(cell), **asdict(outcome)}) for cell, outcome in results) + "\n"

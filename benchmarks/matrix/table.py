@@ -11,21 +11,23 @@ from benchmarks.matrix.cells import Cell
 from benchmarks.matrix.score import Score
 
 _COUNTS = (
-    "trials", "named", "offered", "category", "candidates", "median s", "99 % s", "worst s", "wrongly accused",
+    "trials", "named", "offered", "category", "candidates", "median s", "99 % s", "worst s",
+    "wrongly accused",
 )  # fmt: skip
 
 Results = Sequence[tuple[Cell, Score]]
 
 
 def table(results: Results) -> str:
-    """A line for each fault, topology and network, in Markdown. `named` and `offered` are of all trials: the
-    culprit named, or among candidates.
+    """A line for each fault, topology and network, in Markdown.
+
+    `named` and `offered` are of all trials: the culprit named, or among candidates.
     """
     return _table(results, ("fault", "topology", "network"), _place)
 
 
 def by_visibility(results: Results) -> str:
-    """A line for each fault with one rank a host, where NCCL shows every leg, and with several, in Markdown."""
+    """A line for each fault with one rank a host, where NCCL shows every leg, and with several: Markdown."""
     return _table(results, ("fault", "ranks a host"), _visibility)
 
 

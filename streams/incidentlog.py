@@ -107,7 +107,7 @@ def live_changes(
         revised = replace(
             told, id=former.id, revision=former.revision, detected=former.detected, since=former.since
         )
-        if _gist(revised) != _gist(former):
+        if _gist(revised) != _gist(former) or _many_more(former, revised):
             sent.append(replace(revised, revision=former.revision + 1))
     for former in open_ones.values():
         if at - last_found.setdefault(former.id, at) >= CLOSE_S:
@@ -134,6 +134,11 @@ def _firmer(former: Incident, incident: Incident) -> bool:
 
 def _named(incident: Incident) -> set[str]:
     return {node.dev for node in (*incident.culprits, *incident.candidates) if node.dev is not None}
+
+
+def _many_more(former: Incident, incident: Incident) -> bool:
+    """Whether twice as many wait as was told: the first to be stuck are told of before all others are."""
+    return incident.waiting >= 2 * max(former.waiting, 1)
 
 
 def _gist(incident: Incident) -> tuple[object, ...]:

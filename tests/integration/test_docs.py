@@ -1,4 +1,4 @@
-"""What docs/alerts.md and docs/incidents.md tell a reader to type does what they say."""
+"""What the pages in docs/ tell a reader to type does what they say."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mycroft.local.addresses import running
 from mycroft.settings import Settings
 from queries.catalogue import catalogue
 from streams.topics import ensure_topics
@@ -74,6 +75,42 @@ def test_every_question_of_the_page_exists() -> None:
     names = re.findall(r"mycroft query ([a-z-]+)", "\n".join(_commands("incidents.md")))
     assert len(names) >= 4
     assert set(names) <= set(catalogue())
+
+
+@pytest.mark.timeout(240)
+def test_the_quick_start_from_its_first_line_to_its_last(tmp_path: Path, environment: dict[str, str]) -> None:
+    """In the page's order, as typed, while the stack stays up."""
+    up, *lines = _commands("quick-start.md")
+    assert up == "mycroft up"
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        stack = subprocess.Popen(
+            ["sh", "-c", f"exec {up} --port 0"], cwd=tmp_path, env=environment, stdout=out, stderr=out
+        )
+    said = {}
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while running(Path(environment["MYCROFT_DATA"])) is None:
+            assert stack.poll() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        for line in lines:
+            sets = re.match(r"(?:export )?([A-Z_]+)=", line)
+            done = _sh(f'{line} && echo "${sets[1]}"' if sets else line, tmp_path, environment)
+            # doctor's status says whether this machine is ready, which is not the page's matter.
+            assert done.returncode == 0 or line == "mycroft doctor", f"{line}: {done.stderr}"
+            assert "Traceback" not in done.stderr
+            said[sets[1] if sets else " ".join(line.split()[:2])] = done.stdout.strip()
+            if sets:
+                environment[sets[1]] = done.stdout.strip()
+    finally:
+        stack.terminate()
+        assert stack.wait(PATIENCE_S) == 0
+    for command in ("incidents", "alerts", "explain", "sql"):
+        assert "process-stopped" in said[f"mycroft {command}"]
+    assert "Rank 5" in said["mycroft explain"]
+    assert said["ID"] in (tmp_path / "incident.html").read_text()
+    assert Path(said["NCCL_PROFILER_PLUGIN"]).is_file()
 
 
 @pytest.fixture

@@ -62,6 +62,18 @@ def test_words_and_counts_alone_are_no_change() -> None:
     assert log.step(0.5, replace(FOUND, waiting=9, summary="other", chain=("x",), detected=NOW)) == []
 
 
+def test_twice_as_many_waiting_are_news() -> None:
+    """A stopped process is told of at once, when one rank waits; a little later the whole job does."""
+    log = Log()
+    log.step(0.0, replace(DEAD, waiting=1))
+    (told,) = log.step(0.5, replace(DEAD, waiting=7))
+    assert (told.revision, told.waiting) == (2, 7)
+    assert log.step(1.0, replace(DEAD, waiting=13)) == []
+    assert log.step(1.5, replace(DEAD, waiting=7)) == []
+    (told,) = log.step(2.0, replace(DEAD, waiting=14))
+    assert (told.revision, told.waiting) == (3, 14)
+
+
 def test_a_finding_continues_the_incident_that_names_one_of_its_devices() -> None:
     log = Log()
     log.step(0.0, FOUND)

@@ -106,9 +106,14 @@ def test_the_quick_start_from_its_first_line_to_its_last(tmp_path: Path, environ
     finally:
         stack.terminate()
         assert stack.wait(PATIENCE_S) == 0
-    for command in ("incidents", "alerts", "explain", "sql"):
-        assert "process-stopped" in said[f"mycroft {command}"]
-    assert "Rank 5" in said["mycroft explain"]
+    assert "process-stopped" in said["mycroft alerts"]
+    for command in (
+        "incidents",
+        "alerts",
+        "explain",
+        "sql",
+    ):  # killed at the end, it may be told as dead by then
+        assert "rank 5" in said[f"mycroft {command}"].lower()
     assert said["ID"] in (tmp_path / "incident.html").read_text()
     assert Path(said["NCCL_PROFILER_PLUGIN"]).is_file()
 

@@ -54,6 +54,8 @@ def _standing(moment: Moment) -> npt.NDArray[np.int64]:
     age, quiet = moment.age, moment.quiet
     # What is told without being current is the newest launch of a device at rest: it may be stuck before it.
     stalls = (age >= AGE_S) & (quiet >= QUIET_S)
+    # What a rank sends to itself is copied by the kernel of its whole exchange, and ends with that.
+    stalls &= rows["peer"] != rows["rank"]
     young = stalls & (age < CONNECTING_S)
     if young.any():  # the first operation of its kind may be connecting until steps are seen
         stalls &= ~young | moment.connected | moment.begun

@@ -231,6 +231,28 @@ def test_a_pair_whose_receiver_takes_nothing() -> None:
     assert pairs((0, 1, (14, 14, 14), (14, 14, 6))).told() == [Told("gpu-hang", "likely", (1,))]
 
 
+def exchange(late: int | None) -> LiveJob:
+    """An all-to-all of four ranks in flight, what each sends to itself with it; `late` launched none of it."""
+    job = LiveJob({"ep": range(4)})
+    for rank in range(4):
+        for peer in range(4):
+            for func in (Func.SEND, Func.RECV):
+                job.at(rank, "ep", 8 if rank == late else 9, 8, func=func, peer=peer)
+                if rank != late:
+                    seen = Visibility.LAUNCH if rank == peer else Visibility.FLOWS
+                    job.state(rank, "ep", 9, func=func, peer=peer, visibility=seen)
+    return job
+
+
+def test_what_a_rank_sends_to_itself_ends_with_the_rest_of_its_exchange() -> None:
+    """It is copied by the same kernel: that it stands is no sign of who holds the others."""
+    assert exchange(2).told() == [Told("late-launch", "proven", (2,))]
+    job = exchange(None)
+    job.flow(0, "ep", 9, 1, send=True, func=Func.SEND, ready=14, transmitted=14, done=14)
+    job.flow(1, "ep", 9, 0, send=False, func=Func.RECV, posted=14, received=14, flushed=14, consumed=6)
+    assert job.told() == [Told("gpu-hang", "likely", (1,))]
+
+
 def test_a_sink_that_moves_is_no_verdict() -> None:
     """All wait for rank 2, which has just moved."""
     job = LiveJob(FOUR)

@@ -232,7 +232,7 @@ def test_a_pair_whose_receiver_takes_nothing() -> None:
 
 
 def exchange(late: int | None) -> LiveJob:
-    """An all-to-all of four ranks in flight, what each sends to itself with it; `late` launched none of it."""
+    """An all-to-all of four ranks, with what each sends to itself; `late` launched none of it."""
     job = LiveJob({"ep": range(4)})
     for rank in range(4):
         for peer in range(4):

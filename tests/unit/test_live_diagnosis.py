@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -231,23 +231,32 @@ def test_a_pair_whose_receiver_takes_nothing() -> None:
     assert pairs((0, 1, (14, 14, 14), (14, 14, 6))).told() == [Told("gpu-hang", "likely", (1,))]
 
 
-def exchange(late: int | None) -> LiveJob:
-    """An all-to-all of four ranks, with what each sends to itself; `late` launched none of it."""
-    job = LiveJob({"ep": range(4)})
+def exchange(job: LiveJob, ranks: Sequence[int]) -> LiveJob:
+    """All four ranks have launched an all-to-all, with what each sends to itself; these stand in it."""
     for rank in range(4):
         for peer in range(4):
             for func in (Func.SEND, Func.RECV):
-                job.at(rank, "ep", 8 if rank == late else 9, 8, func=func, peer=peer)
-                if rank != late:
+                job.at(rank, "ep", 9, 8, func=func, peer=peer)
+                if rank in ranks:
                     seen = Visibility.LAUNCH if rank == peer else Visibility.FLOWS
                     job.state(rank, "ep", 9, func=func, peer=peer, visibility=seen)
     return job
 
 
-def test_what_a_rank_sends_to_itself_ends_with_the_rest_of_its_exchange() -> None:
-    """It is copied by the same kernel: that it stands is no sign of who holds the others."""
-    assert exchange(2).told() == [Told("late-launch", "proven", (2,))]
-    job = exchange(None)
+def test_what_a_rank_sends_to_itself_is_no_sign_of_its_gpu() -> None:
+    """It is copied by the kernel of the whole exchange. Rank 2 is in an AllReduce that the others launched
+    after the exchange.
+    """
+    job = exchange(LiveJob({"ep": range(4), "dp": range(4)}), (0, 1, 3))
+    job.stands(2, "dp", 14)
+    for rank in (0, 1, 3):
+        job.at(rank, "dp", 14, 13)
+        job.past(rank, "dp")
+    assert job.told() == [Told("deadlock", "proven", (), (0, 1, 2, 3))]
+
+
+def test_a_gpu_that_takes_nothing_of_an_exchange() -> None:
+    job = exchange(LiveJob({"ep": range(4)}), range(4))
     job.flow(0, "ep", 9, 1, send=True, func=Func.SEND, ready=14, transmitted=14, done=14)
     job.flow(1, "ep", 9, 0, send=False, func=Func.RECV, posted=14, received=14, flushed=14, consumed=6)
     assert job.told() == [Told("gpu-hang", "likely", (1,))]

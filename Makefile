@@ -75,8 +75,7 @@ compose-tools:
 	@echo "made .env with passwords of its own"
 
 test: lint kafka-tools native-tools operator-tools compose-tools
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 --cache-clear \
-	  || PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.alone
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2
 
 bench: install
 	$(BIN)/python -m benchmarks

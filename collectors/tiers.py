@@ -7,9 +7,9 @@ import struct
 from pathlib import Path
 
 from collectors.agent.discovery import open_file
-from collectors.agent.layout import HEADER, Tier
+from collectors.agent.layout import HEADER, Tier, offset_of
 
-_OFFSET = HEADER.fields["requested_tier"][1]  # type: ignore[index]
+_OFFSET = offset_of(HEADER, "requested_tier")
 
 
 def request_tier(directory: Path, name: str, tier: Tier) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from collectors.agent import procfs
-from collectors.agent.layout import HEADER, HEADER_BYTES, NotOurs, check_identity, tables
+from collectors.agent.layout import HEADER, HEADER_BYTES, NotOurs, check_identity, offset_of, tables
 
 _NAME = re.compile(r"(\d{1,10})-(\d{1,20})-([0-9a-f]{16})\.mycroft")
 
@@ -102,7 +102,7 @@ def _checked(fd: int, name: str, owners: frozenset[int] | None) -> OpenFile:
         inside[0], inside[1], int(header["pid_namespace"]), inside[2], int(header["nonce_tag"]),
         _uuid(bytes(header["boot_id"])), status.st_uid,
     )  # fmt: skip
-    block = raw[HEADER.fields["environment"][1] :][: HEADER["environment"].itemsize]  # type: ignore[index]
+    block = raw[offset_of(HEADER, "environment") :][: HEADER["environment"].itemsize]
     values = environment(block)
     if job := bytes(header["job"]).decode("utf-8", "replace"):
         values.setdefault("MYCROFT_JOB", job)

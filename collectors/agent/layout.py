@@ -152,6 +152,11 @@ def _fields(row: np.dtype[np.void]) -> list[tuple[str, tuple[Any, int]]]:
     return [(name, (entry[0], entry[1])) for name, entry in (row.fields or {}).items()]
 
 
+def offset_of(row: np.dtype[np.void], name: str) -> int:
+    """Byte at which a field begins."""
+    return dict(_fields(row))[name][1]
+
+
 TABLE_INFO = _struct(
     ("offset", "u8"), ("stride", "u4"), ("capacity", "u4"), ("used", "u4"), ("reserved", "u4"),
 )  # fmt: skip

@@ -16,14 +16,16 @@ bool reusable(const Call& call) {
     return group.generation.acquire() != call.parent_generation.get() || group.left.get() != 0;
 }
 
-// A slot that is ours to write (odd generation), kNone if none could be had. Calls that never stop (NCCL's
-// after an error) give way to new ones.
+// A slot that is ours to write (odd generation), kNone if none could be had. Of a full table calls give way
+// that have stopped but whose group is open, then those that have not: after an error they never will.
 uint32_t take_slot(uint32_t& generation) {
     return find_slot(g.call_hand, g.call_count, [&](uint32_t at, From from) {
         Call& call = g.calls[at];
         uint32_t now = call.generation.acquire();
         const bool unused = call.kind.get() == 0 || reusable(call);
-        if ((now & 1) != 0 || !(unused || from == From::kFresh)) return false;
+        const bool waits = call.left.get() != 0;
+        if ((now & 1) != 0 || !(unused || from == From::kFresh || (from == From::kWaiting && waits)))
+            return false;
         if (!call.generation.swap(now, now + 1)) return false;
         if (!unused) count_drop(kDropCall);
         generation = now + 2;

@@ -13,12 +13,13 @@ namespace mycroft {
 struct Hand {
     Cell<uint64_t> next;
     Cell<uint32_t> window;
+    Cell<uint32_t> barren;  // so many more slots are had without a search: the last one found nothing
 };
 
 // From whom a slot may be taken.
 enum class From : uint8_t {
     kNobody,   // one that nobody needs
-    kWaiting,  // or of one who has shown nothing yet
+    kWaiting,  // or of one who only waits (for its GPU, its group)
     kFresh     // or even of one who has only just come
 };
 
@@ -40,13 +41,20 @@ uint32_t find_slot(Hand& hand, uint32_t capacity, Take take) {
     for (;;) {
         uint32_t window = hand.window.get();
         const uint32_t found = look(kFew, window, From::kNobody);
-        if (found != kNone) return found;
+        if (found != kNone) {
+            if (hand.barren.get() != 0) hand.barren.set(0);
+            return found;
+        }
         if (window >= capacity) break;
         const uint32_t old = window;
         const uint32_t twice = window * 2 < capacity ? window * 2 : capacity;
         if (hand.window.swap(window, twice)) hand.next.set(old);
     }
-    uint32_t found = look(kMany, capacity, From::kNobody);
+    // Where nothing ever shows that an operation has ended the table stays full: once round, one slot each.
+    uint32_t found = kNone;
+    const uint32_t barren = hand.barren.get();
+    if (barren == 0) found = look(kMany, capacity, From::kNobody);
+    if (found == kNone) hand.barren.set(barren == 0 ? kMany : barren - 1);
     if (found == kNone) found = look(kFew, capacity, From::kWaiting);
     if (found == kNone) found = look(kFew, capacity, From::kFresh);
     return found;

@@ -147,6 +147,25 @@ TEST_F(Operations, ARowOfWaitingOperationsKeepsItsSlots) {
     for (const Operation& record : now.operations()) EXPECT_NE(record.end_reason.get(), kRecycled);
 }
 
+TEST_F(Operations, ATableThatWasFullKeepsARowOfWaitingOperationsAgain) {
+    set("MYCROFT_SHM_BYTES", "256K");
+    load();
+    void* const first = open_comm(1);
+    void* const late = open_comm(2);
+    const uint64_t capacity = file().capacity(Table::kOperations);
+    uint64_t seq = 0;
+    while (seq < 2 * capacity + 3) stop(coll(first, nullptr, seq++));
+    run(first, collective(first, seq++, 1), 1);  // its stream has moved: those before it have ended
+    std::vector<void*> waiting;
+    for (uint64_t at = 0; at < 40; ++at) {
+        waiting.push_back(coll(late, nullptr, at));
+        stop(waiting.back());
+    }
+    for (int i = 0; i < 1000; ++i) run(first, collective(first, seq++, 1), 1);
+    for (void* const operation : waiting)
+        EXPECT_EQ(read_operation(operation).handle.get(), as_integer(operation));
+}
+
 // Of those that could give way, one that is only just being launched comes last: what follows would be lost.
 TEST_F(Operations, AnOperationThatIsBeingLaunchedIsNotTheFirstToGiveWay) {
     set("MYCROFT_SHM_BYTES", "256K");

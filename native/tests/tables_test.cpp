@@ -115,6 +115,17 @@ TEST_F(Tables, ARowOfCallsOfAnOpenGroupKeepsItsSlots) {
     EXPECT_EQ(file().drops(kDropCall), 0U);
 }
 
+TEST_F(Tables, OfAFullTableACallThatIsUnderWayGivesWayLast) {
+    load();
+    void* const comm = open_comm();
+    void* const api = group_api(comm, 2);
+    void* const open = coll_api(comm, api, as_pointer(0x77));
+    const uint32_t capacity = file().capacity(Table::kCalls);
+    for (uint32_t i = 0; i < 3 * capacity; ++i) stop(coll_api(comm, api));
+    EXPECT_EQ(read_operation(coll(comm, open, 0)).stream.get(), 0x77U);
+    EXPECT_GT(file().drops(kDropCall), 0U);
+}
+
 TEST_F(Tables, EverythingFitsInTheFile) {
     for (const char* size : {"256K", "1M", "4M", "64M"}) {
         const std::string setting = size;

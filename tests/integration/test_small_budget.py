@@ -27,16 +27,18 @@ from tests.oracle_runs import recorded_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-BUDGET = 3000
-"""Bytes a second: a flush with its sums and positions takes about as much."""
+BUDGETS = {"a_nonblock4": 3000, "n2_ring8_gpuhang1": 6000}
+"""By run, bytes a second of a host: flushes with their sums and positions take about as much, and a little is
+left for single operations (4 to 8 of 40, 4 to 8 of 24). With eight ranks on two hosts 3000 left none or one.
+"""
 COUNTERS = ("ready", "transmitted", "done", "posted", "received", "flushed", "consumed")
 
 
-@pytest.mark.parametrize("name", ["a_nonblock4", "n2_ring8_gpuhang1"])
+@pytest.mark.parametrize("name", BUDGETS)
 def test_sums_positions_and_what_stalls_arrive_whole(
     name: str, embedded_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
-    settings = Settings(kafka=embedded_broker.bootstrap, collector_budget_bytes=BUDGET)
+    settings = Settings(kafka=embedded_broker.bootstrap, collector_budget_bytes=BUDGETS[name])
     ensure_topics(settings)
     run = recorded_run(name)
     options = Options(plugin_path(), tmp_path / "run", "budget", "flows", log_level=2)
@@ -44,8 +46,7 @@ def test_sums_positions_and_what_stalls_arrive_whole(
     reader = Reader(embedded_broker.bootstrap).read()
     picture = Oracle(run.lines, "flows").at()
     ended = [op for op in picture.operations if op.done]
-    # On a busy machine sums and positions may leave nothing at all for single operations.
-    assert len(reader.rows("coll", Kind.DONE)) < len(ended) / 2, "the budget was not too small"
+    assert 0 < len(reader.rows("coll", Kind.DONE)) < len(ended) / 2, "the budget was not too small"
     sums: Counter[tuple[int, int, str]] = Counter()
     for row in reader.rows("coll", Kind.SUM):
         for field in ("n", "bytes"):

@@ -105,7 +105,10 @@ class LiveJob:
         row["job"], row["attempt"], row["comm"], row["dev"] = JOB_ID, ATTEMPT_ID, comm_of(comm), dev_of(rank)
         row["rank"], row["nranks"], row["nnodes"] = members.index(rank), len(members), self.nnodes(comm)
         row["kind"], row["func"], row["seq"] = kind, func, seq
-        row["peer"] = -1 if peer is None else members.index(peer)
+        # NCCL gives every collective a root, those that have none the first rank.
+        row["peer"] = (
+            members.index(peer) if peer is not None else 0 if kind in (Kind.STATE, Kind.DONE) else -1
+        )
         row["datatype"], row["count"], row["n"] = DataType.FLOAT32, 1024, 1
         row["algo"], row["proto"], row["visibility"] = Algo.RING, Proto.SIMPLE, Visibility.FLOWS
         for name in (
@@ -295,3 +298,17 @@ def judged(
             cases.mark(number, now)
     assert cases.over(now + 3.0)
     return [Told.of(incident) for case in cases.close() for incident in found_in(case, now, RULES)]
+
+
+def pairs(*flows: tuple[int, int, tuple[int, int, int], tuple[int, int, int]], no_credit: int = 0) -> LiveJob:
+    """Sends and receives: sender, receiver, ready, transmitted and done; posted, received and consumed."""
+    job = LiveJob({"pp": range(4)})
+    for sender, receiver, sent, came in flows:
+        for rank, func, peer in ((sender, Func.SEND, receiver), (receiver, Func.RECV, sender)):
+            job.at(rank, "pp", 9, 8, func=func, peer=peer)
+            job.state(rank, "pp", 9, func=func, peer=peer)
+        counts = dict(zip(("ready", "transmitted", "done"), sent, strict=True), no_credit=no_credit)
+        job.flow(sender, "pp", 9, receiver, send=True, func=Func.SEND, **counts)
+        counts = dict(zip(("posted", "received", "consumed"), came, strict=True), flushed=came[1])
+        job.flow(receiver, "pp", 9, sender, send=False, func=Func.RECV, **counts)
+    return job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from schemas.enums import Flag, Func, Kind, Visibility
 from schemas.envelope import Envelope, MessageKind
 from streams.live.board import LiveBoard
 from streams.live.cases import LiveCases
-from tests.live_jobs import NOW, LiveJob, Told, judged
+from tests.live_jobs import NOW, LiveJob, Told, judged, pairs
 from tests.records import ATTEMPT_ID, JOB_ID
 from tests.rings import RingModel
 
@@ -186,80 +186,6 @@ def test_a_carrier_that_is_dead() -> None:
     assert job.told() == [Told("gpu-hang", "likely", (1,))]
     job.process(0, alive=False)
     assert job.told() == [Told("process-dead", "proven", (0,))]
-
-
-def pairs(*flows: tuple[int, int, tuple[int, int, int], tuple[int, int, int]], no_credit: int = 0) -> LiveJob:
-    """Sends and receives: sender, receiver, ready, transmitted and done; posted, received and consumed."""
-    job = LiveJob({"pp": range(4)})
-    for sender, receiver, sent, came in flows:
-        for rank, func, peer in ((sender, Func.SEND, receiver), (receiver, Func.RECV, sender)):
-            job.at(rank, "pp", 9, 8, func=func, peer=peer)
-            job.state(rank, "pp", 9, func=func, peer=peer)
-        counts = dict(zip(("ready", "transmitted", "done"), sent, strict=True), no_credit=no_credit)
-        job.flow(sender, "pp", 9, receiver, send=True, func=Func.SEND, **counts)
-        counts = dict(zip(("posted", "received", "consumed"), came, strict=True), flushed=came[1])
-        job.flow(receiver, "pp", 9, sender, send=False, func=Func.RECV, **counts)
-    return job
-
-
-def test_a_link() -> None:
-    (told,) = pairs((0, 1, (8, 8, 6), (10, 6, 6))).told()
-    assert (told.category, {*told.culprits, *told.candidates}) == ("link", {0, 1})
-
-
-def test_a_nic() -> None:
-    """Links that share a host are that host's."""
-    dead = (8, 8, 6), (10, 6, 6)
-    assert pairs((1, 0, *dead), (1, 2, *dead)).told() == [Told("link", "likely", (1,))]
-
-
-def test_a_lost_credit() -> None:
-    """With credits ready > transmitted is the link, both ends: the credit may be lost."""
-    (told,) = pairs((0, 1, (7, 6, 6), (10, 6, 6)), no_credit=50_000).told()
-    assert (told.category, {*told.culprits, *told.candidates}) == ("link", {0, 1})
-
-
-def test_without_credits_it_is_the_sender() -> None:
-    assert pairs((0, 1, (8, 6, 6), (10, 6, 6))).told() == [Told("nic-send", "likely", (0,))]
-
-
-def test_a_receiver_that_does_not_post() -> None:
-    assert pairs((0, 1, (8, 6, 6), (6, 6, 6))).told() == [Told("proxy", "likely", (1,))]
-
-
-def test_a_pair_whose_receiver_takes_nothing() -> None:
-    assert pairs((0, 1, (14, 14, 14), (14, 14, 6))).told() == [Told("gpu-hang", "likely", (1,))]
-
-
-def exchange(job: LiveJob, ranks: Sequence[int]) -> LiveJob:
-    """All four ranks have launched an all-to-all, with what each sends to itself; these stand in it."""
-    for rank in range(4):
-        for peer in range(4):
-            for func in (Func.SEND, Func.RECV):
-                job.at(rank, "ep", 9, 8, func=func, peer=peer)
-                if rank in ranks:
-                    seen = Visibility.LAUNCH if rank == peer else Visibility.FLOWS
-                    job.state(rank, "ep", 9, func=func, peer=peer, visibility=seen)
-    return job
-
-
-def test_what_a_rank_sends_to_itself_is_no_sign_of_its_gpu() -> None:
-    """It is copied by the kernel of the whole exchange. Rank 2 is in an AllReduce that the others launched
-    after the exchange.
-    """
-    job = exchange(LiveJob({"ep": range(4), "dp": range(4)}), (0, 1, 3))
-    job.stands(2, "dp", 14)
-    for rank in (0, 1, 3):
-        job.at(rank, "dp", 14, 13)
-        job.past(rank, "dp")
-    assert job.told() == [Told("deadlock", "proven", (), (0, 1, 2, 3))]
-
-
-def test_a_gpu_that_takes_nothing_of_an_exchange() -> None:
-    job = exchange(LiveJob({"ep": range(4)}), range(4))
-    job.flow(0, "ep", 9, 1, send=True, func=Func.SEND, ready=14, transmitted=14, done=14)
-    job.flow(1, "ep", 9, 0, send=False, func=Func.RECV, posted=14, received=14, flushed=14, consumed=6)
-    assert job.told() == [Told("gpu-hang", "likely", (1,))]
 
 
 def test_a_sink_that_moves_is_no_verdict() -> None:

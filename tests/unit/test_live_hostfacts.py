@@ -11,9 +11,9 @@ from schemas.incidents import Incident
 from schemas.records import Records
 from streams.live.cases import LiveCases
 from streams.live.watch import epochs, found_in
-from tests.live_jobs import NOW, RULES, LiveJob, Told
+from tests.live_jobs import NOW, RULES, LiveJob, Told, pairs
 from tests.rings import RingModel
-from tests.unit.test_live_diagnosis import late, pairs
+from tests.unit.test_live_diagnosis import late
 from tests.unit.test_live_rings import by_two, one_a_host, told
 
 DEAD = (8, 8, 6), (10, 6, 6)

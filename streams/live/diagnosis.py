@@ -8,12 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from schemas.enums import Reason
-from schemas.records import Records
+from schemas.records import UNKNOWN_US, Records
 from streams.chains import with_waiters
 from streams.diagnosis import mismatched, ranked
 from streams.findings import Finding, Findings
 from streams.live.causes import World, trace
 from streams.live.suspects import judge
+
+TO_ONESELF_S = 5.0
+"""What a rank sends to itself counts after so long, and if nothing else tells who holds the others."""
 
 _ABSENCE = ("late-launch", "in-nccl-call", "host-silent", "outside-nccl")
 
@@ -26,8 +29,21 @@ def diagnose(
     `incomplete`: some partition did not speak, so who looks idle may wait in what is not here. `precedence`
     of a device (its world rank) decides between ways of equal length, so that answers repeat.
     """
-    if not len(waits) or world.ended():
+    if world.ended():
         return Findings(waits[:0], ())
+    # It is copied by the kernel of a whole exchange: that it stands says no more than that the exchange does.
+    to_oneself = (waits["sender"] >= 0) & (waits["sender"] == waits["receiver"])
+    findings = _diagnosed(waits[~to_oneself], world, precedence, incomplete)
+    if findings.found or not to_oneself.any():
+        return findings
+    waited = np.where(waits["waited_us"] == UNKNOWN_US, 0, waits["waited_us"])
+    old = np.isin(waits["op"], waits["op"][waited >= TO_ONESELF_S * 1e6])
+    return _diagnosed(waits[~to_oneself | old], world, precedence, incomplete)
+
+
+def _diagnosed(waits: Records, world: World, precedence: Callable[[int], int], incomplete: bool) -> Findings:
+    if not len(waits):
+        return Findings(waits, ())
     web, sinks = trace(waits, world)
     ordered = np.concatenate([web.waits, waits[waits["reason"] == Reason.MISMATCH]])
     wrong = set(ordered["comm"][len(web.waits) :].tolist())

@@ -23,7 +23,7 @@ from streams.live.rings import Ring
 from streams.live.waits import waits_of
 from streams.live.wires import QUIET_S, End, Holding, ends
 from streams.mismatch import mismatches
-from streams.operations import is_pair, join, pair_of
+from streams.operations import join, pair_of
 
 AGE_S = 1.0
 """An operation stalls when it is so old, and has been quiet for QUIET_S (its host adds: 10 medians)."""
@@ -54,8 +54,6 @@ def _standing(moment: Moment) -> npt.NDArray[np.int64]:
     age, quiet = moment.age, moment.quiet
     # What is told without being current is the newest launch of a device at rest: it may be stuck before it.
     stalls = (age >= AGE_S) & (quiet >= QUIET_S)
-    # What a rank sends to itself is copied by the kernel of its whole exchange, and ends with that.
-    stalls &= ~is_pair(rows) | (rows["peer"] != rows["rank"])
     young = stalls & (age < CONNECTING_S)
     if young.any():  # the first operation of its kind may be connecting until steps are seen
         stalls &= ~young | moment.connected | moment.begun

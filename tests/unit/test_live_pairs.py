@@ -61,6 +61,20 @@ def test_what_a_rank_sends_to_itself_is_no_sign_of_its_gpu() -> None:
     assert job.told() == [Told("deadlock", "proven", (), (0, 1, 2, 3))]
 
 
+def test_what_a_rank_sends_to_itself_counts_after_a_while_if_nothing_else_tells() -> None:
+    """The others have left the exchange and wait for rank 1, of which only its own copy is left."""
+    for age, wanted in ((4.5, []), (5.5, [Told("gpu-hang", "candidates", (), (1,))])):
+        job = LiveJob({"ep": range(4), "dp": range(4)})
+        for rank in (0, 2, 3):
+            job.stands(rank, "dp", 14)
+        job.at(1, "dp", 14, 13)
+        job.past(1, "dp")
+        for func in (Func.SEND, Func.RECV):
+            job.at(1, "ep", 9, 8, func=func, peer=1)
+            job.state(1, "ep", 9, func=func, peer=1, visibility=Visibility.LAUNCH, age=age)
+        assert job.told() == wanted
+
+
 def test_a_gpu_that_takes_nothing_of_an_exchange() -> None:
     job = exchange(LiveJob({"ep": range(4)}), range(4))
     job.flow(0, "ep", 9, 1, send=True, func=Func.SEND, ready=14, transmitted=14, done=14)

@@ -15,7 +15,8 @@ _VERDICTS = {
     "process-dead": "died with operations unfinished that others wait in",
     "process-stopped": "is stopped, and others wait for it",
     "in-nccl-call": "called what the others wait in, and NCCL has not launched it",
-    "outside-nccl": "have not launched what the others wait in and may wait for one another outside NCCL",
+    "outside-nccl": "have not launched what the others wait in and may wait for one another outside NCCL, or "
+    "in an operation of which NCCL shows nothing",
     "nic-send": "has data and credit to send and does not send it",
     "nic-recv": "does not receive what is sent to it: a carrier of its host is lost",
     "proxy": "does not post receives that it has room for",

@@ -8,7 +8,7 @@ explains the waits: "candidates" is an answer, blaming a victim is a defect (dia
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -264,7 +264,8 @@ def _absent(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
     """Members that have not launched what others wait in.
 
     One without which some operation would have everybody is late. Several that are missing from the same
-    operations may wait for one another outside NCCL (a barrier, a store, a lock).
+    operations may wait for one another outside NCCL (a barrier, a store, a lock), and so may several that
+    have launched an operation of which nothing shows that they have ended it: one of them may be stuck there.
     """
     holders: defaultdict[int, set[int]] = defaultdict(set)
     for sink in sinks:
@@ -272,14 +273,23 @@ def _absent(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
             if Reason(int(web.waits["reason"][index])) in ABSENT:
                 holders[int(web.waits["op"][index])].add(sink.nodes[0])
     alone = {next(iter(nodes)) for nodes in holders.values() if len(nodes) == 1}
-    shared = [sink for sink in sinks if sink.nodes[0] not in alone]
+    together = _together(web, alone)
+    alone -= together
     for sink in sinks:
         if sink.nodes[0] in alone:
             called = all(web.waits["reason"][index] == Reason.CALLED for index in sink.proof)
             category = "in-nccl-call" if called else "late-launch"
             yield Judged(_finding(web, category, "proven", _devices(web, [sink]), (), [sink]), 1)
-    if shared and not alone:
+    shared = [sink for sink in sinks if sink.nodes[0] in together or not (alone or together)]
+    if shared:
         yield Judged(_finding(web, "outside-nccl", "candidates", (), _devices(web, shared), shared), 1)
+
+
+def _together(web: WaitGraph, nodes: Collection[int]) -> set[int]:
+    """Those of these devices that stand, as far as can be seen, in one operation with another of them."""
+    unseen = (web.waits["reason"] == Reason.IN_UNSEEN) & np.isin(web.source, list(nodes))
+    operation, number = np.unique(web.target[unseen], return_counts=True)
+    return set(web.source[unseen & np.isin(web.target, operation[number > 1])].tolist())
 
 
 def _stopped(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:

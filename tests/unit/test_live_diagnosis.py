@@ -295,6 +295,20 @@ def test_a_wait_outside_nccl() -> None:
     assert job.told() == [Told("outside-nccl", "candidates", (), (2, 3))]
 
 
+def test_two_that_are_held_in_one_unseen_operation_are_not_late_each_by_itself() -> None:
+    """2 and 3 stand in an operation inside their host, which 0 and 1 have left for the next; each of the two
+    is the only one for whom its next stage waits. One holds the other there, and nothing shows which.
+    """
+    job = LiveJob({"dp": range(4), "pp-2": (2, 6), "pp-3": (3, 7)}, per_host=4)
+    for rank in (0, 1):
+        job.stands(rank, "dp", 15, visibility=Visibility.LAUNCH)
+    for rank in (2, 3):
+        job.stands(rank, "dp", 14, visibility=Visibility.LAUNCH)
+        job.at(rank, f"pp-{rank}", 30, 30)
+        job.stands(rank + 4, f"pp-{rank}", 31)
+    assert job.told() == [Told("outside-nccl", "candidates", (), (2, 3))]
+
+
 def test_the_latest_of_a_chain() -> None:
     """0 waits for 1 in a, 1 for 2 in b, 2 for 3 in c: 3 is late."""
     job = LiveJob({"a": (0, 1), "b": (1, 2), "c": (2, 3)})

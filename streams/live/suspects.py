@@ -8,7 +8,7 @@ explains the waits: "candidates" is an answer, blaming a victim is a defect (dia
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -263,9 +263,8 @@ def _posted(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
 def _absent(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
     """Members that have not launched what others wait in.
 
-    One without which some operation would have everybody is late. Several that are missing from the same
-    operations may wait for one another outside NCCL (a barrier, a store, a lock), and so may several that
-    have launched an operation of which nothing shows that they have ended it: one of them may be stuck there.
+    One without which some operation would have everybody is late. Several may wait for one another outside
+    NCCL (a barrier, a store, a lock), or in an operation of which nothing shows that it has ended.
     """
     holders: defaultdict[int, set[int]] = defaultdict(set)
     for sink in sinks:
@@ -273,23 +272,16 @@ def _absent(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
             if Reason(int(web.waits["reason"][index])) in ABSENT:
                 holders[int(web.waits["op"][index])].add(sink.nodes[0])
     alone = {next(iter(nodes)) for nodes in holders.values() if len(nodes) == 1}
-    together = _together(web, alone)
-    alone -= together
-    for sink in sinks:
-        if sink.nodes[0] in alone:
-            called = all(web.waits["reason"][index] == Reason.CALLED for index in sink.proof)
-            category = "in-nccl-call" if called else "late-launch"
-            yield Judged(_finding(web, category, "proven", _devices(web, [sink]), (), [sink]), 1)
-    shared = [sink for sink in sinks if sink.nodes[0] in together or not (alone or together)]
-    if shared:
-        yield Judged(_finding(web, "outside-nccl", "candidates", (), _devices(web, shared), shared), 1)
-
-
-def _together(web: WaitGraph, nodes: Collection[int]) -> set[int]:
-    """Those of these devices that stand, as far as can be seen, in one operation with another of them."""
-    unseen = (web.waits["reason"] == Reason.IN_UNSEEN) & np.isin(web.source, list(nodes))
-    operation, number = np.unique(web.target[unseen], return_counts=True)
-    return set(web.source[unseen & np.isin(web.target, operation[number > 1])].tolist())
+    found = [sink for sink in sinks if not alone or sink.nodes[0] in alone]
+    reasons = web.waits["reason"]
+    called = [sink for sink in found if alone and (reasons[list(sink.proof)] == Reason.CALLED).all()]
+    late = [sink for sink in found if sink not in called]
+    for sink in called:
+        yield Judged(_finding(web, "in-nccl-call", "proven", _devices(web, [sink]), (), [sink]), 1)
+    if alone and len(late) == 1:
+        yield Judged(_finding(web, "late-launch", "proven", _devices(web, late), (), late), 1)
+    elif late:
+        yield Judged(_finding(web, "outside-nccl", "candidates", (), _devices(web, late), late), 1)
 
 
 def _stopped(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:

@@ -295,6 +295,16 @@ def test_a_wait_outside_nccl() -> None:
     assert job.told() == [Told("outside-nccl", "candidates", (), (2, 3))]
 
 
+def test_three_that_are_each_the_only_one_missing_somewhere_may_wait_for_one_another() -> None:
+    """A barrier of 1, 3 and 5: each pair waits for one of them, and none is guiltier than the others."""
+    job = LiveJob({"tp-0": (0, 1), "tp-1": (2, 3), "tp-2": (4, 5)})
+    for rank in (0, 2, 4):
+        job.stands(rank, f"tp-{rank // 2}", 21)
+        job.at(rank + 1, f"tp-{rank // 2}", 20, 20)
+        job.past(rank + 1, f"tp-{rank // 2}")
+    assert job.told() == [Told("outside-nccl", "candidates", (), (1, 3, 5))]
+
+
 def test_two_that_are_held_in_one_unseen_operation_are_not_late_each_by_itself() -> None:
     """2 and 3 stand in an operation inside their host, which 0 and 1 have left for the next; each of the two
     is the only one for whom its next stage waits. One holds the other there, and nothing shows which.

@@ -17,6 +17,7 @@ _VERDICTS = {
     "in-nccl-call": "called what the others wait in, and NCCL has not launched it",
     "outside-nccl": "have not launched what the others wait in and may wait for one another outside NCCL, or "
     "in an operation of which NCCL shows nothing",
+    "deadlock": "launched operations in another order than the others or left one out: all wait in a circle",
     "nic-send": "has data and credit to send and does not send it",
     "nic-recv": "does not receive what is sent to it: a carrier of its host is lost",
     "proxy": "does not post receives that it has room for",

@@ -18,6 +18,7 @@ from streams.findings import Finding, quiet_s, waited_s
 from streams.live.attendance import LATE_S
 from streams.live.causes import ABSENT, GONE, GPU, STANDING, Sink, World
 from streams.live.hostfacts import lost_carriers, reported_gpus
+from streams.live.order import astray, crossings
 from streams.waitgraph import WaitGraph
 
 RANKED = (
@@ -54,9 +55,11 @@ def judge(web: WaitGraph, sinks: Sequence[Sink], world: World) -> list[Finding]:
         *_absent(web, kinds["absent"]),
         *_stopped(web, kinds["gpu"]),
         *_circles(web, kinds["circle"]),
-        *_unseen(web, kinds["set"], kinds["operation"]),
+        *_unseen(web, kinds["set"] + kinds["maze"], kinds["operation"]),
         *_silent(web, kinds["silent"], world),
     ]
+    if not any(each.weight for each in found):
+        found += _crossed(web)
     found = [_reported(web, each, world) for each in found]
     if any(each.gone for each in found):
         found = [each for each in found if each.weight == 2]
@@ -70,7 +73,7 @@ def judge(web: WaitGraph, sinks: Sequence[Sink], world: World) -> list[Finding]:
 def _kind(web: WaitGraph, sink: Sink, world: World) -> str:
     node = sink.nodes[0]
     if len(sink.nodes) > 1:
-        return "circle"
+        return "circle" if _inescapable(web, sink) else "maze"
     if web.kind[node] == NodeKind.OPERATION:
         return "operation" if _nothing_else(web, node) else "open"
     reasons = {Reason(int(web.waits["reason"][index])) for index in sink.proof}
@@ -293,15 +296,34 @@ def _stopped(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
         yield Judged(_finding(web, "gpu-hang", "candidates", (), devices, sinks), 2)
 
 
+def _inescapable(web: WaitGraph, sink: Sink) -> bool:
+    """Whether all waits of a circle are certain; in others a device may stand elsewhere than it seems."""
+    inside = web.inside(np.array(sink.nodes, np.int64))
+    reasons = {Reason(int(reason)) for reason in web.waits["reason"][inside]}
+    return reasons <= {Reason.IN_OPERATION, Reason.QUEUED, *ABSENT}
+
+
 def _circles(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
     """Devices that wait for one another in operations that none of them can end."""
     for sink in sinks:
         inside = web.inside(np.array(sink.nodes, np.int64))
-        reasons = {Reason(int(reason)) for reason in web.waits["reason"][inside]}
-        if reasons <= {Reason.IN_OPERATION, Reason.QUEUED, *ABSENT}:
-            proof = np.flatnonzero(inside & ~np.isin(web.waits["reason"], STANDING)).tolist()
-            devices = _devices(web, [sink])
-            yield Judged(_finding(web, "deadlock", "proven", (), devices, [sink], proof), 2)
+        proof = np.flatnonzero(inside & ~np.isin(web.waits["reason"], STANDING)).tolist()
+        yield Judged(_finding(web, "deadlock", "proven", (), _devices(web, [sink]), [sink], proof), 2)
+
+
+def _crossed(web: WaitGraph) -> Iterable[Judged]:
+    """Circles in which devices launched two collectives in different orders, whoever holds them besides."""
+    for component, crossed in crossings(web).items():
+        nodes = np.flatnonzero(web.component == component)
+        proof = np.flatnonzero(web.inside(nodes) & ~np.isin(web.waits["reason"], STANDING)).tolist()
+        if waited_s(web.waits, np.flatnonzero(web.inside(nodes)).tolist()) < SET_AGE_S:
+            continue
+        alone, circle = astray(crossed), [Sink(tuple(nodes.tolist()), tuple(proof))]
+        if alone is not None:
+            yield Judged(_finding(web, "deadlock", "likely", [int(web.node[alone])], (), circle), 1)
+        else:
+            them = sorted(set().union(*(each.astray | each.others for each in crossed)))
+            yield Judged(_finding(web, "deadlock", "candidates", (), web.node[them].tolist(), circle), 1)
 
 
 def _unseen(web: WaitGraph, sinks: Sequence[Sink], operations: Sequence[Sink]) -> Iterable[Judged]:

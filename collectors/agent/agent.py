@@ -19,6 +19,7 @@ from collectors.agent.analysis import Analysis, Tick
 from collectors.agent.announce import Announcer
 from collectors.agent.backlog import Flush
 from collectors.agent.budget import Limits
+from collectors.agent.cursor import CursorFile, Progress
 from collectors.agent.files import Files
 from collectors.agent.hostfacts import HostWatch
 from collectors.agent.hostfs import SYS
@@ -77,14 +78,21 @@ class Agent:
         self._lock = _locked(config.directory)
         self.metrics = Metrics()
         self._server = MetricsServer(self.metrics, config.metrics_port) if config.metrics_port else None
-        self.files = Files(config.directory, host, self.metrics, int(config.linger_s * 1e9), config.proc)
+        self._cursor = CursorFile(config.directory)
+        before = self._cursor.load()
+        self._progress = Progress(before)
+        linger_ns = int(config.linger_s * 1e9)
+        self.files = Files(
+            config.directory, host, self.metrics, linger_ns, config.proc, known=self._progress.of
+        )
         self._observer = Observer(self.files, config.limits, self.metrics)
         self._announcer = Announcer(host)
         self._rings = RingLog(config.nccl_log)
         self.sender = Sender(config.kafka, host, config.backlog_bytes, self.metrics)
         self._host = HostWatch(host, config.sys, config.proc, config.kmsg)
         self._drops: dict[int, int] = {}
-        self._lost = 0
+        self.drops = before.lost
+        """Records lost in the plugin's tables and rings, by earlier collectors too: see Cursor.lost."""
         self._lives_at = 0
         self._longest = (0, 0.0)
 
@@ -110,9 +118,10 @@ class Agent:
             self.close()
 
     def close(self) -> None:
-        """Gives everything back; what was not delivered is lost."""
+        """Gives everything back; what was not delivered is left to the rings and the next collector."""
         if not self.sender.idle:
             log.warning("stopped before Kafka had everything")
+        self._keep(time.monotonic_ns(), last=True)
         self.sender.close()
         self.files.close()
         self._host.close()
@@ -142,6 +151,7 @@ class Agent:
         if flushes is not None and tick is not None:
             self._told(tick, flushes)
         self.sender.step(self.drops)
+        self._keep(now)
         self.files.remove(now, self.sender.idle)
         self.metrics.set("drops_total", self.drops + self.sender.lost)
 
@@ -153,6 +163,7 @@ class Agent:
             self.metrics.add(name, amount)
         for flush in self._with_facts(tick, flushes):
             self.sender.put(flush)
+        self._note(tick)
         self._rings.read(tick.now)
         self.sender.announce(self._announcer.due(traced, tick.now, self._rings.paths))
         self.metrics.set("operations_in_flight", tick.readings.snapshot.in_flight)
@@ -175,18 +186,27 @@ class Agent:
             rows = self._host.due(flush.job, flush.attempt, stalls, devices, tick.now, tick.wall)
             yield replace(flush, sections={**flush.sections, FACT.name: rows}) if len(rows) else flush
 
-    @property
-    def drops(self) -> int:
-        """Records lost before they came to the sender: in the plugin's tables and rings."""
-        return self._lost + sum(self._drops.values())
+    def _note(self, tick: Tick) -> None:
+        """Remembers what the flushes queued so far tell of, where this look told all that had finished."""
+        reporter = self._observer.reporter
+        if reporter.told_at == tick.now:
+            read = {each.who: (each.ring.next, each.drops) for each in tick.readings.traced}
+            summed, lost = reporter.summed_at == tick.now, self.drops + self.sender.lost
+            self._progress.note(self.sender.queued, read, self.files.present, summed, lost)
+
+    def _keep(self, now: int, last: bool = False) -> None:
+        """Writes down for a later collector what has been delivered."""
+        self._progress.settle(self.sender.settled)
+        self._cursor.save(self._progress.delivered, now, last)
 
     def _count(self, processes: list[Traced], lost: int) -> None:
-        self._lost += lost
+        self.drops += lost
         self.metrics.add("ring_lost_total", lost)
         for traced in processes:
-            before = self._drops.get(traced.id, 0)
+            before = self._drops.get(traced.id, traced.known.drops)
             if traced.drops > before:
                 self._drops[traced.id] = traced.drops
+                self.drops += traced.drops - before
                 self.metrics.add("plugin_drops_total", traced.drops - before)
         dead = sum(traced.died_at is not None for traced in processes)
         self.metrics.set("processes", len(processes) - dead)

@@ -92,12 +92,18 @@ class FlowsInFlight:
 
 @dataclass(frozen=True)
 class Finished:
-    """What the rings held: records, and of the operations their keys, and which were told before."""
+    """What the rings held: records, and of the operations their keys, and which are told a second time.
+
+    `told`, `flow_told`: what an earlier collector has sent; `flow_summed`: what its sums of flows have.
+    """
 
     coll: Records
     keys: U64
     amended: Bools
+    told: Bools
     flow: Records
+    flow_told: Bools
+    flow_summed: Bools
 
 
 @dataclass(frozen=True)
@@ -276,7 +282,7 @@ class Analysis:
         flow_raw, flow_where = _gathered([drained.flows for drained in readings.drained], layout.FLOW)
         if not len(raw) and not len(flow_raw):
             none = np.zeros(0, np.uint64)
-            return Finished(COLL.empty(0), none, none > 0, FLOW.empty(0)), 0
+            return Finished(COLL.empty(0), none, none > 0, none > 0, FLOW.empty(0), none > 0, none > 0), 0
         found = translate.operations(raw, where, world)
         rows = translate.operation_rows(found, world, now)
         known = _owners(readings, found) if (flow_raw["flags"] & FlowFlag.FOREIGN).any() else _NO_OWNERS
@@ -293,7 +299,14 @@ class Analysis:
         self._medians.add(_classes(found.only(measured)), rows["end_us"][measured].astype(np.float64))
         self._steps.add(picked(rows, (rows["kind"] == Kind.DONE) & (found.raw["amended"] == 0)))
         keys = mixed(world.process[found.where], found.raw["handle"])
-        return Finished(rows, keys, found.raw["amended"] > 0, flows.rows), found.corrupt + flows.corrupt
+        done = Finished(
+            rows, keys, found.raw["amended"] > 0,
+            _leading([(each.told, len(each.operations)) for each in readings.drained])[found.kept],
+            flows.rows,
+            _leading([(each.flows_told, len(each.flows)) for each in readings.drained])[flows.kept],
+            _leading([(each.flows_summed, len(each.flows)) for each in readings.drained])[flows.kept],
+        )  # fmt: skip
+        return done, found.corrupt + flows.corrupt
 
     def _device_quiet(
         self, world: World, comms: Raw, live: Operations, prints: U64, now: int
@@ -390,3 +403,13 @@ def _newest(live: Operations) -> Bools:
         last = np.append(place[order][1:] != place[order][:-1], True)
         newest[order[last]] = True
     return newest
+
+
+def _leading(parts: list[tuple[int, int]]) -> Bools:
+    """A mask of rows of all processes: of each, the first so many of all that it has."""
+    found = np.zeros(sum(size for _, size in parts), np.bool_)
+    begins = 0
+    for count, size in parts:
+        found[begins : begins + count] = True
+        begins += size
+    return found

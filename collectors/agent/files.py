@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.agent import procfs
+from collectors.agent.cursor import NOTHING_TOLD, Position, Who
 from collectors.agent.discovery import Lives, OpenFile, names, open_file
 from collectors.agent.groups import stacked
 from collectors.agent.layout import NotOurs, Raw
@@ -71,7 +72,10 @@ def identities(communicators: Raw) -> npt.NDArray[np.uint64]:
 
 
 class Files:
-    """The files of one directory. Times are ns of the monotonic clock."""
+    """The files of one directory. Times are ns of the monotonic clock.
+
+    `known` says what an earlier collector has told of a process, when its file is opened.
+    """
 
     def __init__(
         self,
@@ -81,9 +85,10 @@ class Files:
         linger_ns: int,
         proc: Path = procfs.PROC,
         owners: frozenset[int] | None = None,
+        known: Callable[[Who], Position] = lambda _: NOTHING_TOLD,
     ) -> None:
         self._directory, self._host, self._metrics, self._owners = directory, host, metrics, owners
-        self._linger_ns = linger_ns
+        self._linger_ns, self._known = linger_ns, known
         self._lives = Lives(proc)
         self._boot_ns = procfs.boot_time_ns(proc) or 0
         self._refused: dict[str, _Refused] = {}
@@ -97,10 +102,13 @@ class Files:
         self._lived_at = -1
         self.traced: dict[str, Traced] = {}
         """By file name."""
+        self.present: frozenset[Who] = frozenset()
+        """What may be files of the plugin, read or not, as of the last scan."""
 
     def scan(self, now: int) -> None:
         """Opens what is new and lets go of what has gone or was replaced."""
         present = self._present()
+        self.present = frozenset(Who(name, inode) for name, (inode, _) in present.items())
         for name in [name for name in self.traced if name not in present]:
             log.info("%s: its file is gone", name)
             self.drop(name)
@@ -262,7 +270,7 @@ class Files:
                 raise NotOurs(f"more than {MAX_PROCESSES} processes")
             file: OpenFile = open_file(self._fd, name, self._owners)
             try:
-                return Traced(file, self._host, self._boot_ns)
+                return Traced(file, self._host, self._boot_ns, self._known(Who(name, file.inode)))
             except BaseException:
                 file.close()
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collectors.agent.cursor import NOTHING_TOLD, Position, Who
 from collectors.agent.discovery import Life, OpenFile
 from collectors.agent.hearing import Heard
 from collectors.agent.identity import Job, device_id, job_of, process_id, world_rank
@@ -32,6 +34,8 @@ from schemas.records import PROC, UNKNOWN_US, Records
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _VALID_FUNCS = frozenset(int(func) for func in Func)
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Name:
@@ -51,6 +55,8 @@ class Traced:
     file: OpenFile
     host: str
     boot_ns: int
+    known: Position = NOTHING_TOLD
+    """What an earlier collector has told of it."""
     life: Life = field(default_factory=lambda: Life(None))
     died_at: int | None = None
     told_dead: bool = False
@@ -64,7 +70,13 @@ class Traced:
     def __post_init__(self) -> None:
         who = self.file.identity
         self.reader = Reader(self.file)
-        self.ring = Ring(self.reader)
+        if self.known.told > self.reader.written:
+            log.warning(
+                "%s: the cursor file tells of %d records of its ring, which has had %d: not believed",
+                self.file.name, self.known.told, self.reader.written,
+            )  # fmt: skip
+            self.known = NOTHING_TOLD
+        self.ring = Ring(self.reader, self.known)
         self.started_ns = self.boot_ns + who.start_ticks * 10**9 // _TICKS_PER_S
         self.id = process_id(self.host, who.namespace, who.pid, who.start_ticks)
         self.job: Job = job_of(self.file.environment, self.host, who.uid, self.started_ns)
@@ -73,6 +85,11 @@ class Traced:
         self.ended = np.zeros((0, FUNCS), np.uint64)
         """By communicator slot and func code: the last seq that later ones have shown to be over."""
         self._seen = np.zeros((0, 5), np.uint64)
+
+    @property
+    def who(self) -> Who:
+        """What names its file to a later collector."""
+        return Who(self.file.name, self.file.inode)
 
     def drain(self, header: np.void, wanted: bool) -> Drained:
         """What has finished, if `wanted` or the ring fills up. Raises NotOurs where the file was cut."""

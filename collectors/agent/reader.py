@@ -29,6 +29,8 @@ class Reader:
         header = np.frombuffer(raw, HOT_HEADER)[0]
         layout.check_identity(header, file.size)
         self.places = layout.tables(header)
+        self.written = int(header["ring_next"])
+        """Records that the ring had taken when the file was opened, overwritten ones too."""
         self._buffers: dict[Table, bytearray] = {}
         self._dtypes = {table: _strided(table, place) for table, place in self.places.items()}
         self.cursor = np.zeros(1, CURSOR)

@@ -116,6 +116,8 @@ class Reporter:
         self._positions, self._pairs = Said(), Said()
         self._next_second = self._next_period = 0
         self._spent = 0
+        self.told_at = self.summed_at = -1
+        """When all that had finished was last told, and when its flows were summed too: ticks, ns."""
 
     def due(self, now: int) -> bool:
         """Whether a second ends with the tick at `now`: then finished records are wanted."""
@@ -137,9 +139,11 @@ class Reporter:
             coll.append(coll_sums(stacked(self._coll_done, COLL.dtype)))
             coll += [aged(rows, tick.now - at) for at, rows in self._forced]
             self._coll_done, self._forced = [], []
+            self.told_at = tick.now
             if last or tick.now >= self._next_period - _HALF_TICK_NS:
                 self._next_period = tick.now + FLOW_PERIOD_NS
                 flow.append(self._period.take())
+                self.summed_at = tick.now
         proc = self._processes(tick, None if whole else set(states["dev"].tolist()))
         self._spent += sum(rows.nbytes for part in (coll, flow) for rows in part)
         self._spent += PROC.dtype.itemsize * len(proc)
@@ -161,20 +165,22 @@ class Reporter:
     # -- what has finished
 
     def _take_done(self, tick: Tick) -> None:
+        """Keeps what has finished until it is told; not what an earlier collector has told of."""
         done, flows = tick.done.coll, tick.done.flow
         if len(done):
             self._metrics.add("operations_total", len(done))
-            counted = (done["kind"] == Kind.DONE) & ~tick.done.amended
+            fresh = ~tick.done.told
+            counted = (done["kind"] == Kind.DONE) & ~tick.done.amended & fresh
             self._coll_done.append(picked(done, counted))
-            must = (done["kind"] == Kind.ORPHAN) | np.isin(tick.done.keys, self._owed)
+            must = ((done["kind"] == Kind.ORPHAN) | np.isin(tick.done.keys, self._owed)) & fresh
             self._owed = np.setdiff1d(self._owed, tick.done.keys)
             if must.any():
                 self._forced.append((tick.now, picked(done, must)))
-            self._held.add(COLL.name, picked(done, ~must), tick.now)
+            self._held.add(COLL.name, picked(done, fresh & ~must), tick.now)
         if len(flows):
             self._metrics.add("flows_total", len(flows))
-            self._period.add(flows)
-            self._held.add(FLOW.name, flows, tick.now)
+            self._period.add(_without(flows, tick.done.flow_summed))
+            self._held.add(FLOW.name, _without(flows, tick.done.flow_told), tick.now)
 
     def _orphans(self, tick: Tick) -> None:
         """Once, for what was in flight in a process that died: it will never end."""
@@ -345,6 +351,11 @@ def _within(mask: Bools, chosen: Bools) -> Bools:
     found: Bools = mask.copy()
     found[mask] = chosen
     return found
+
+
+def _without(rows: Records, gone: Bools) -> Records:
+    """The rows without those of a mask, which is empty but after a start."""
+    return picked(rows, ~gone) if gone.any() else rows
 
 
 def _jobs(rows: Records) -> set[tuple[int, int]]:

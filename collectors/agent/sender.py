@@ -86,6 +86,11 @@ class Sender:
         self._announcements: dict[bytes, Announcement] = {}
         self._ready: list[Ready] = []
         self._in_flight = 0
+        self.queued = 0
+        """Flushes that were queued so far; the last one has this number."""
+        self._taken = 0
+        self._under_way: dict[int, int] = {}
+        """By number of a flush that has left the backlog, ascending: its messages not yet delivered."""
         self._broken = False
         self._failure = ""
         self.lost = 0
@@ -108,6 +113,7 @@ class Sender:
 
     def put(self, flush: Flush) -> None:
         """Queue a flush; what has to go for it is counted."""
+        self.queued += 1
         self._lose(self._backlog.put(flush), "backlog_dropped_total")
 
     def announce(self, announcements: Iterable[Announcement]) -> None:
@@ -117,7 +123,7 @@ class Sender:
     def step(self, other_drops: int) -> None:
         """Hands over what fits and takes note of what was delivered.
 
-        `other_drops` are records lost before they came here, since the start.
+        `other_drops` are records lost before they came here, by earlier collectors too.
         """
         if self._broken:
             self._renew()
@@ -135,6 +141,9 @@ class Sender:
                 drops = other_drops + self.lost
                 flush = self._backlog.pop()
                 self._ready = list(messages(flush, partitions, self._source, drops, self._counts))
+                if self._ready:
+                    self._taken = self.queued - len(self._backlog)
+                    self._under_way[self._taken] = len(self._ready)
             else:
                 break
         self._metrics.set("backlog_bytes", self._backlog.size + self._in_flight)
@@ -143,6 +152,11 @@ class Sender:
     def idle(self) -> bool:
         """Whether everything has been delivered."""
         return not (self._ready or self._announcements or len(self._backlog) or self._in_flight)
+
+    @property
+    def settled(self) -> int:
+        """Up to which number all flushes have been delivered, or given up and counted as lost."""
+        return next(iter(self._under_way), self.queued - len(self._backlog) + 1) - 1
 
     def wait(self, seconds: float) -> None:
         """Blocks for so long while deliveries come in."""
@@ -156,16 +170,20 @@ class Sender:
 
     def _members(self, said: Announcement, partitions: int) -> None:
         value = encode_members(said)
-        self._hand(MEMBERS.name, partition_of(said.comm, partitions), value, said.key, 0)
+        self._hand(MEMBERS.name, partition_of(said.comm, partitions), value, said.key, 0, None)
 
     def _produce(self, ready: Ready, partitions: int) -> bool:
-        return self._hand(TRACE.name, ready.partition % partitions, ready.value, None, ready.records)
+        partition = ready.partition % partitions
+        return self._hand(TRACE.name, partition, ready.value, None, ready.records, self._taken)
 
-    def _hand(self, topic: str, partition: int, value: bytes, key: bytes | None, records: int) -> bool:
+    def _hand(
+        self, topic: str, partition: int, value: bytes, key: bytes | None, records: int, flush: int | None
+    ) -> bool:
         size = len(value)
 
         def delivered(error: KafkaError | None, _: Message) -> None:
             self._in_flight -= size
+            self._settle(flush)
             if error is None:
                 self._metrics.add("messages_delivered_total")
                 return
@@ -183,11 +201,19 @@ class Sender:
             self._lose(max(records, 1), None)
             self._tell(f"Kafka refused a message for {topic}: {error}")
             self._broken = True
+            self._settle(flush)
             return True
         self._in_flight += size
         for name, amount in (("messages", 1), ("bytes", size), ("records", records)):
             self._metrics.add(f"{name}_sent_total", amount)
         return True
+
+    def _settle(self, flush: int | None) -> None:
+        """One message fewer of that flush is under way."""
+        if flush is not None:
+            self._under_way[flush] -= 1
+            if not self._under_way[flush]:
+                del self._under_way[flush]
 
     def _renew(self) -> None:
         """After a fatal error a producer accepts nothing more; what it held counts as lost by its reports."""

@@ -4,8 +4,9 @@ Coll sums cover a second, flow sums five. Each finished row goes into exactly on
 also sent by itself, so totals hold under any budget.
 
 Two limits. An operation of which more shows up after its end is finished twice: its sum keeps what was
-known first; its own row, where sent, comes again with the whole truth. And a collector that starts reads the
-ring of a living process from its oldest record: what a former collector had summed there is summed again.
+known first; its own row, where sent, comes again with the whole truth. And of a collector that is killed the
+next one knows what Kafka had of its sums about a second before (cursor.py): what was delivered since is
+summed again. One that is stopped leaves nothing unsaid, and nothing is.
 """
 
 from __future__ import annotations

@@ -103,16 +103,22 @@ def _whole(ns: npt.NDArray[np.float64]) -> I64:
 
 @dataclass(frozen=True)
 class Operations:
-    """Operations that can be: raw rows, and of each the number of its process and its COMM_FACTS."""
+    """Operations that can be: raw rows, and of each the number of its process and its COMM_FACTS.
+
+    `kept` are their places among the rows that were given, the others were nonsense or nobody's.
+    """
 
     raw: Raw
     where: Indices
     facts: Raw
     corrupt: int
+    kept: Indices
 
     def only(self, which: Bools) -> Operations:
         """Those of a mask."""
-        return Operations(picked(self.raw, which), self.where[which], picked(self.facts, which), 0)
+        return Operations(
+            picked(self.raw, which), self.where[which], picked(self.facts, which), 0, self.kept[which]
+        )
 
 
 def operations(raw: Raw, where: Indices, world: World) -> Operations:
@@ -124,9 +130,9 @@ def operations(raw: Raw, where: Indices, world: World) -> Operations:
     facts = _facts(world, where, raw["comm"], good)
     good &= (facts["generation"] == raw["comm_generation"]) & facts["known"]
     if good.all():
-        return Operations(raw, where, facts, 0)
+        return Operations(raw, where, facts, 0, np.arange(len(raw)))
     corrupt = int((~good & ~(inside & ~facts["known"])).sum())
-    return Operations(picked(raw, good), where[good], picked(facts, good), corrupt)
+    return Operations(picked(raw, good), where[good], picked(facts, good), corrupt, np.flatnonzero(good))
 
 
 def operation_rows(found: Operations, world: World, now: int) -> Records:

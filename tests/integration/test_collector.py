@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,18 +10,18 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from collectors.agent.agent import Agent, CannotCollect, Config
 from collectors.agent.budget import Limits
-from collectors.agent.layout import EndReason
+from collectors.agent.layout import EndReason, Table
 from mycroft.settings import Settings
 from queries.client import connect
 from schemas.enums import Kind
-from schemas.envelope import MessageKind
+from schemas.envelope import Envelope, MessageKind
 from schemas.ids import job_id
 from schemas.members import decode_members
 from schemas.migrate import migrate
@@ -228,3 +229,138 @@ def test_the_command_starts_and_stops_and_says_what_is_wrong(
     assert "Traceback" not in collector.stderr.read()
     wrong = subprocess.run([*command, "--log-level", "loud"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, "'loud' is no log level" in wrong.stderr) == (2, True)
+
+
+class Load(threading.Thread):
+    """A traced process that finishes one operation and its one flow after another until it is stopped.
+
+    Record 2k of its ring is the flow of operation k + 1 (seq), record 2k + 1 the operation.
+    """
+
+    def __init__(self, directory: Path, ring: int = 8192) -> None:
+        super().__init__()
+        self._process = FakeProcess(
+            directory, nonce=1, environment={"MYCROFT_JOB": "llama"}, capacities={Table.RING: ring}
+        )
+        self._process.communicator(comm=0xA1)
+        self._stopped = threading.Event()
+        self.done = 0
+
+    def finish(self, count: int) -> None:
+        """Finishes so many; operation `seq` carries 1000 + seq bytes, its flow `seq`."""
+        for seq in range(self.done + 1, self.done + count + 1):
+            now = time.monotonic_ns()
+            self._process.operation(seq % 32, now - 2 * 10**6, seq=seq, bytes=1000 + seq)
+            self._process.flow(0, seq % 32, bytes=seq)
+            self._process.finish(0, now - 10**6)
+            self._process.end(seq % 32, now)
+        self.done += count
+
+    def run(self) -> None:
+        while not self._stopped.wait(0.005):
+            self.finish(1)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+
+def sums(flushes: Iterable[Envelope], section: str) -> tuple[int, int]:
+    """How many operations or flows all sums together tell of, and their bytes."""
+    rows = [
+        row for flush in flushes for row in flush.sections.get(section, ()) if int(row["kind"]) == Kind.SUM
+    ]
+    return sum(int(row["n"]) for row in rows), sum(int(row["bytes"]) for row in rows)
+
+
+def all_of(first: int, last: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The sums of operations first … last of a Load, and of their flows: an arithmetic series each."""
+    count = last - first + 1
+    series = count * (first + last) // 2
+    return (count, 1000 * count + series), (count, series)
+
+
+def sent(reader: Reader, before: int, section: str) -> Callable[[], bool]:
+    """Whether flushes after the first `before` have sums."""
+    return lambda: sums(reader.read().flushes[1][before:], section)[0] > 0
+
+
+def test_what_one_collector_has_summed_the_next_one_does_not_sum_again(
+    broker: Broker, reader: Reader, directory: Path
+) -> None:
+    config, load = Config(broker.bootstrap, directory, "node1", Limits(0, 0)), Load(directory)
+    flushes = reader.flushes[partition_of(0xA1, 4)]
+    load.start()
+    try:
+        for _ in range(2):
+            before = len(reader.read().flushes[1])
+            with running(config):  # stopped while flows are being summed: a period is five seconds
+                until(sent(reader, before, "flow"), "flows are summed")
+                until(sent(reader, before, "coll"), "operations are summed")
+    finally:
+        load.stop()
+    with running(config):
+        until(lambda: sums(reader.read().flushes[1], "coll") >= all_of(1, load.done)[0], "the last of them")
+    seen = len(reader.read().flushes[1])
+    with running(config):
+        until(lambda: len(reader.read().flushes[1]) > seen, "one that finds nothing new")
+    reader.read()
+    assert (sums(flushes, "coll"), sums(flushes, "flow")) == all_of(1, load.done)
+    for section in ("coll", "flow"):
+        assert [row["seq"] for row in reader.rows(section, Kind.DONE)] == list(range(1, load.done + 1))
+    assert {flush.drops for flush in flushes} == {0}
+
+
+def test_after_a_collector_was_killed_nothing_is_missing_and_little_is_told_twice(
+    broker: Broker, reader: Reader, directory: Path
+) -> None:
+    command = [
+        *(sys.executable, "-m", "collectors.agent", "--kafka", broker.bootstrap, "--dir", str(directory)),
+        *("--host", "node1", "--budget", "0", "--comm-records", "0", "--backlog", str(1 << 25)),
+        *("--linger", "30", "--metrics-port", "0"),
+    ]
+    load, cursor = Load(directory), directory / "collector.cursor"
+    load.start()
+    try:
+        with subprocess.Popen(command) as killed:
+            until(cursor.exists, "it has noted how far it is")
+            until(lambda: sums(reader.read().flushes[1], "coll")[0] > 1000, "operations are summed")
+            killed.kill()
+        (noted,) = json.loads(cursor.read_text())["processes"]
+        before = len(reader.read().flushes[1])
+        with running(Config(broker.bootstrap, directory, "node1", Limits(0, 0))):
+            until(lambda: len(reader.read().flushes[1]) > before + 1, "the next one sends")
+            load.stop()
+            done = load.done
+            until(lambda: sums(reader.read().flushes[1], "coll")[0] >= done, "all")
+    finally:
+        load.stop()
+    reader.read()
+    flushes = reader.flushes[partition_of(0xA1, 4)]
+    again = max(at for at, flush in enumerate(flushes) if flush.sequence == 0)
+    first, second = flushes[:again], flushes[again:]
+    # Of records 2k (a flow) and 2k + 1 (its operation) the first `told` and `summed` are behind it.
+    told, summed = noted["told"] // 2, -(-noted["summed"] // 2)
+    assert 0 < summed <= told
+    assert sums(second, "coll") == all_of(told + 1, load.done)[0]
+    assert sums(second, "flow") == all_of(summed + 1, load.done)[1]
+    # What it had told beyond that comes twice: no more than its last words.
+    for section, known in (("coll", told), ("flow", summed)):
+        each = [words for flush in first if (words := sums([flush], section)[0])]
+        assert 0 <= sum(each) - known <= sum(each[-2:])
+
+
+def test_records_lost_between_two_collectors_are_counted_once(
+    broker: Broker, reader: Reader, directory: Path
+) -> None:
+    config, load = Config(broker.bootstrap, directory, "node1", Limits(0, 0)), Load(directory, ring=64)
+    load.finish(50)  # 100 records for 64 places
+    with running(config):
+        until(lambda: sums(reader.read().flushes[1], "coll")[0] == 32, "what was left")
+    assert reader.flushes[1][-1].drops == 36
+    load.finish(40)  # 80 records: 16 of them are never seen
+    with running(config) as agent:
+        until(lambda: sums(reader.read().flushes[1], "coll")[0] == 64, "what was left this time")
+        assert agent.metrics["ring_lost_total"] == 16
+    reader.read()
+    assert reader.flushes[1][-1].drops == 36 + 16

@@ -106,7 +106,7 @@ def _line(cell: Cell, outcome: Score | None) -> str:
     if outcome is None:
         return f"{name}: not run"
     if outcome.seconds is None:
-        return f"{name}: NOTHING TOLD"
+        return f"{name}: {'the job went on' if outcome.went_on else 'NOTHING TOLD'}"
     answer = "named" if outcome.named else f"among {outcome.candidates}" if outcome.offered else "MISSED"
     wrong = f", WRONGLY ACCUSED {outcome.wrong}" if outcome.wrong else ""
     early = ", TOLD BEFORE" if outcome.early else ""

@@ -34,6 +34,8 @@ class Score:
     wrong: tuple[int, ...]
     early: bool = False
     """Something was told before the fault."""
+    went_on: bool = False
+    """Nothing was told, and the job trained on: the next operation had filled the gap of one left out."""
 
     @property
     def found(self) -> bool:

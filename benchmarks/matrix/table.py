@@ -11,7 +11,7 @@ from benchmarks.matrix.cells import Cell
 from benchmarks.matrix.score import Score
 
 _COUNTS = (
-    "trials", "named", "offered", "category", "candidates", "median s", "99 % s", "worst s",
+    "trials", "went on", "named", "offered", "category", "candidates", "median s", "99 % s", "worst s",
     "wrongly accused",
 )  # fmt: skip
 
@@ -21,7 +21,8 @@ Results = Sequence[tuple[Cell, Score]]
 def table(results: Results) -> str:
     """A line for each fault, topology and network, in Markdown.
 
-    `named` and `offered` are of all trials: the culprit named, or among candidates.
+    `named` and `offered` are of all trials: the culprit named, or among candidates. `went on`: nothing was
+    told of jobs that trained on after the fault.
     """
     return _table(results, ("fault", "topology", "network"), _place)
 
@@ -60,7 +61,7 @@ def _line(name: tuple[str, ...], scores: Sequence[Score]) -> str:
     times = sorted(score.seconds for score in scores if score.seconds is not None)
     offered = [score.candidates for score in scores if score.offered]
     columns = [
-        *name, len(scores), sum(score.named for score in scores),
+        *name, len(scores), sum(score.went_on for score in scores), sum(score.named for score in scores),
         sum(score.offered and not score.named for score in scores),
         sum(score.right_category for score in scores), max(offered, default=0),
         _seconds(median(times) if times else None), _seconds(_percentile(times, 99)),

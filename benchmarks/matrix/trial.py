@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from benchmarks.matrix.cells import Cell
 from benchmarks.matrix.score import Score, Told, score
@@ -18,6 +19,8 @@ SETTLE_S = 3.0
 """How long after the first answer others are waited for: accusations that come later count."""
 
 
+GOING_S = 2.0
+"""A job that makes no step for so long does not go on: it makes several a second."""
 PACE_S = 4.0
 """Over so long the pace of a job is taken before it is broken."""
 SLOW_S = 14.0
@@ -65,5 +68,6 @@ def run(cell: Cell, kafka: str, alerts: Alerts) -> tuple[Score, list[Told]]:
             if first is None and any(alert.at >= wall for alert in alerts.of(job)):
                 first = time.time()
             time.sleep(0.1)
+        went_on = first is None and _pace(testbed, GOING_S) > 0
         told = [Told(alert.at - wall, alert.incident) for alert in alerts.of(job)]
-    return score(told, injection.truth, cell.plan), told
+    return replace(score(told, injection.truth, cell.plan), went_on=went_on), told

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from schemas.enums import Reason
 from streams.live.wires import End, Holding, wire
 
 
-def holdings(ends: Iterable[End], credits: bool) -> list[Holding]:
-    """What holds one send and its receive up, over all channels.
+def holdings(ends: Iterable[End], credits: bool, past: Collection[int] = ()) -> list[Holding]:
+    """What holds one send and its receive up, over all channels; `past`: ranks that have ended theirs.
 
     A flow on which nothing has moved may wait for its turn behind a pair that NCCL does not show, so only one
-    that has moved proves that its GPU stopped.
+    that has moved proves that its GPU stopped. Over sockets a send that is done lies in the sender's kernel
+    (nccl-profiler-abi, "Seen in recorded runs"): what its receiver waits for then is on its way.
     """
     ends = list(ends)
     receives = {end.channel: end for end in ends if not end.send}
@@ -20,9 +21,22 @@ def holdings(ends: Iterable[End], credits: bool) -> list[Holding]:
     found: list[Holding] = []
     for channel in sorted({*receives, *sends}):
         sender, receiver = sends.get(channel), receives.get(channel)
+        if sender is None and receiver is not None and receiver.peer in past:
+            found += _underway(receiver)
+            continue
         across = wire(sender, receiver, credits) if sender and receiver else []
         found += across or _ends(sender, receiver)
     return found
+
+
+def _underway(receiver: End) -> list[Holding]:
+    """A receive whose sender has ended: what was posted and has not come, or what its GPU does not take."""
+    if not receiver.quiet:
+        return []
+    if receiver.posted > receiver.received:
+        between = (receiver.peer, True, receiver.channel, receiver.rank, None, receiver)
+        return [Holding(Reason.NOT_DELIVERED, *between)]
+    return _ends(None, receiver)
 
 
 def _ends(sender: End | None, receiver: End | None) -> list[Holding]:

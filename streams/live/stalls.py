@@ -164,13 +164,13 @@ def _flows(moment: Moment, operation: Operation, ends: list[End]) -> list[Holdin
     if not ends:
         return []
     credits = any(end.no_credit for end in ends) or _credits(moment)
-    if operation.pair is not None:
-        return pairs.holdings(ends, credits)
-    leads = [moment.states.rows[row] for row in operation.row if row >= 0]
-    algo, proto = int(leads[0]["algo"]), int(leads[0]["proto"])
     past = frozenset(
         rank for rank, doing in zip(operation.ranks, operation.doing, strict=True) if doing == Doing.PAST
     )
+    if operation.pair is not None:
+        return pairs.holdings(ends, credits, past)
+    leads = [moment.states.rows[row] for row in operation.row if row >= 0]
+    algo, proto = int(leads[0]["algo"]), int(leads[0]["proto"])
     host = dict(zip(operation.ranks, operation.host, strict=True))
     if operation.nnodes == len(operation.ranks):
         host = {rank: f"{name}/{rank}" for rank, name in host.items()}  # to NCCL each is its own host

@@ -37,6 +37,29 @@ def test_a_pair_whose_receiver_takes_nothing() -> None:
     assert pairs((0, 1, (14, 14, 14), (14, 14, 6))).told() == [Told("gpu-hang", "likely", (1,))]
 
 
+def sent(received: int) -> LiveJob:
+    """0 has ended a send of two steps to 1, of which so many have come; 1 has taken none of them."""
+    job = LiveJob({"pp": range(4)})
+    job.at(0, "pp", 9, 9, func=Func.SEND, peer=1)
+    job.at(1, "pp", 9, 8, func=Func.RECV, peer=0)
+    job.state(1, "pp", 9, func=Func.RECV, peer=0)
+    job.flow(
+        1, "pp", 9, 0, send=False, func=Func.RECV, total=2, posted=2, received=received, flushed=received
+    )
+    return job
+
+
+def test_what_a_sender_has_ended_and_has_not_come_is_on_the_link() -> None:
+    """Over sockets a send of few steps ends in the sender's kernel, whatever becomes of it."""
+    (told,) = sent(0).told()
+    assert (told.category, {*told.culprits, *told.candidates}) == ("link", {0, 1})
+
+
+def test_what_a_sender_has_ended_and_has_come_waits_for_the_gpu_that_takes_it() -> None:
+    (told,) = sent(2).told()
+    assert (told.category, {*told.culprits, *told.candidates}) == ("gpu-hang", {1})
+
+
 def exchange(job: LiveJob, ranks: Sequence[int]) -> LiveJob:
     """All four ranks have launched an all-to-all, with what each sends to itself; these stand in it."""
     for rank in range(4):

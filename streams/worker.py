@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 
@@ -18,6 +19,8 @@ from streams.topics import ensure_topics
 def run(settings: Settings, loglevel: str = "WARNING") -> None:
     """Run until SIGTERM or SIGINT; does not return. Raises BrokerError where Kafka does not answer."""
     ensure_topics(settings)
+    # Faust opens the root logger to everything and filters afterwards: aiokafka writes a line for each fetch.
+    logging.getLogger("aiokafka").setLevel(loglevel)
     worker = faust.Worker(create(settings), loglevel=loglevel, redirect_stdouts=False)
     worker.execute_from_commandline()
 

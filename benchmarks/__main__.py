@@ -12,7 +12,7 @@ def main() -> None:
     live.main()
     native.main()
     collector.main()
-    worker.main()
+    worker.run(list(worker.SHARES))
     cold_start.main()
 
 

@@ -1,147 +1,77 @@
-"""What a worker pays for what the hosts of a job send, on Apache Kafka: CPU and memory from 64 ranks up.
+"""What a worker pays for what the hosts of a job send, on Apache Kafka, from 64 to 16,384 ranks.
 
-A generator sends, each second, what the collectors of a healthy job's hosts would: positions and sums of four
-communicators a device, two operations in detail, sums of eight flows, one process a device. The worker is
-`python -m streams.worker` as users run it. Beside it, on the same records, the obvious way: one JSON event a
-message through an agent of Faust that parses it and keeps the latest of each key.
+The hosts are those of hosts.py, each at its budget, and send in real time to eight partitions; the worker is
+`mycroft worker`. Of large jobs it is sent the share that one of several workers would have, and what all of
+them take is reckoned from that. Then the largest job hangs, told whole to one worker. Beside them, on the
+same data, agents of Faust that do nothing, or have one JSON event a message.
+
+python -m benchmarks.worker [--plot FILE.svg] [RANKS …]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.hosts import Hosts
+from benchmarks.plot import Line, plot
 from collectors.agent.backlog import Flush
-from collectors.agent.flush import Counts, messages
+from collectors.agent.budget import Limits
+from collectors.agent.flush import Counts, Ready, messages
 from mycroft.local.alerts import wait_watching
 from mycroft.settings import Settings
-from schemas.enums import Algo, DataType, Func, Kind, Proto, Visibility
-from schemas.ids import hash64
-from schemas.members import Announcement, Member, encode_members
-from schemas.records import COLL, FLOW, PROC, UNKNOWN_US, Records
+from schemas.incidents import Incident
+from schemas.members import encode_members
+from schemas.records import COLL
 from schemas.topics import MEMBERS, TRACE, WORKER_GROUP, partition_of
+from streams.incidentlog import read_incidents
 from streams.kafka import consumer, producer
 from streams.topics import ensure_topics, partitions
 from tests.integration.kafka_harness import ApacheKafka
 
-RANKS = (64, 512, 4096, 16384)
-A_HOST = 8
+PARTITIONS = 8
+SHARES = {64: 8, 256: 8, 1024: 8, 4096: 2, 16_384: 1}
+"""Partitions of which one worker is sent the messages, by ranks: what two cores carry beside Kafka."""
+SEED = 0
 SECONDS = 10
-_SETTLE_S = 3
-_VARIANTS = 3
-"""Seconds that differ, in turn."""
-_PATIENCE_S = 60.0
+STALLED_S = 12
 EVENTS = 40_000
 """As JSON, one a message: enough to see what one costs."""
+_SETTLE_S = 4
+_PATIENCE_S = 60.0
+_TOLD_S = 10.0
+"""So long after the last flush a hang has been told, at the latest."""
 
 
-class Hosts:
-    """The hosts of a healthy job of `ranks`, each with eight devices in four communicators."""
+@dataclass(frozen=True)
+class Sent:
+    """What goes to nccl.trace each second on average."""
 
-    def __init__(self, ranks: int) -> None:
-        self.ranks = ranks
-        self.job = hash64("benchmark", ranks)
-        dev = np.arange(ranks)
-        host, place = np.divmod(dev, A_HOST)
-        stages = min(16, max(1, ranks // A_HOST // 4))
-        groups = ranks // A_HOST // stages
-        group, stage = np.divmod(host, stages)
-        self.host = host
-        self._comms = {
-            "tp": (hash_of("tp", host), place, A_HOST, 1),
-            "dp": (hash_of("dp", stage * A_HOST + place), group, groups, groups),
-            "pp": (hash_of("pp", group * A_HOST + place), stage, stages, stages),
-            "world": (hash_of("world", np.zeros(ranks)), dev, ranks, ranks // A_HOST),
-        }  # fmt: skip
-        self._devs = np.array([hash64("device", ranks, number) for number in dev.tolist()], np.uint64)
-
-    def announcements(self) -> Iterator[Announcement]:
-        """One for each communicator and host."""
-        for name, (comm, rank, size, nodes) in self._comms.items():
-            for host in range(self.ranks // A_HOST):
-                mine = np.arange(host * A_HOST, (host + 1) * A_HOST)
-                for each in np.unique(comm[mine]).tolist():
-                    members = tuple(
-                        Member(int(rank[at]), int(self._devs[at]), int(at), f"h{host}")
-                        for at in mine[comm[mine] == each].tolist()
-                    )
-                    yield Announcement(
-                        f"bench-{self.ranks}", self.job, "1", 1, each, name, f"h{host}", size, nodes, members
-                    )
-
-    def flushes(self, seq: int) -> list[Flush]:
-        """What each host says in a second in which operations up to `seq` have ended."""
-        coll, flow, proc = self._coll(seq), self._flow(), self._proc()
-        comms = [column for column, *_ in self._comms.values()]
-        found = []
-        for host in range(self.ranks // A_HOST):
-            mine = slice(host * A_HOST, (host + 1) * A_HOST)
-            sections = {COLL.name: coll[mine].ravel(), FLOW.name: flow[mine].ravel(), PROC.name: proc[mine]}
-            alive = np.unique(np.concatenate([column[mine] for column in comms]))
-            home = np.minimum.reduce([column[mine] for column in comms])
-            found.append(Flush(self.job, 1, time.time_ns(), alive, sections, home))
-        return found
-
-    def _coll(self, seq: int) -> Records:
-        """Shape (ranks, 16)."""
-        kinds = (Kind.POSITION, Kind.SUM, Kind.DONE, Kind.DONE)
-        rows = COLL.empty(self.ranks * 4 * len(kinds)).reshape(self.ranks, 4, len(kinds))
-        for number, (comm, rank, size, nodes) in enumerate(self._comms.values()):
-            part = rows[:, number]
-            part["comm"], part["rank"], part["nranks"] = comm[:, None], rank[:, None], size
-            part["visibility"] = Visibility.LAUNCH if nodes == 1 else Visibility.FLOWS
-        rows["job"], rows["attempt"], rows["dev"] = self.job, 1, self._devs[:, None, None]
-        rows["kind"], rows["func"], rows["peer"] = kinds, Func.ALL_REDUCE, -1
-        rows["algo"], rows["proto"], rows["datatype"] = Algo.RING, Proto.SIMPLE, DataType.BFLOAT16
-        rows["count"] = rows["bytes"] = 1 << 26
-        rows["seq"] = rows["ended"] = [seq, seq, seq, seq - 1]
-        rows["n"] = [0, 10, 1, 1]
-        for name in ("kernel_start_us", "kernel_end_us"):
-            rows[name] = UNKNOWN_US
-        return rows.reshape(self.ranks, -1)
-
-    def _flow(self) -> Records:
-        """Shape (ranks, 8)."""
-        rows = FLOW.empty(self.ranks * 8).reshape(self.ranks, 8)
-        comm, rank, size, _ = self._comms["world"]
-        rows["job"], rows["attempt"], rows["comm"], rows["rank"] = self.job, 1, comm[:, None], rank[:, None]
-        rows["dev"], rows["carrier"] = self._devs[:, None], self._devs[:, None]
-        rows["kind"], rows["func"], rows["direction"] = Kind.SUM, Func.ALL_REDUCE, [0, 1] * 4
-        rows["channel"], rows["peer"] = [0, 0, 1, 1, 2, 2, 3, 3], ((rank + 1) % size)[:, None]
-        return rows
-
-    def _proc(self) -> Records:
-        rows = PROC.empty(self.ranks)
-        rows["job"], rows["attempt"], rows["proc"], rows["dev"] = self.job, 1, self._devs, self._devs
-        rows["alive"], rows["state"], rows["tier"], rows["busy_us"] = 1, ord("S"), 1, UNKNOWN_US
-        return rows
-
-
-def hash_of(name: str, numbers: np.ndarray) -> np.ndarray:
-    """A communicator's id for each number."""
-    ids = {number: hash64("comm", name, number) for number in np.unique(numbers).tolist()}
-    return np.array([ids[number] for number in numbers.tolist()], np.uint64)
+    records: float
+    messages: float
+    bytes: float
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What so many records took: CPU beyond that of an idle worker, MiB resident, how far behind it was."""
+    """What the worker took meanwhile: CPU beyond that of an idle one, of a core; MiB resident; s behind."""
 
-    cpu_s: float
-    records: int
+    cpu: float
+    idle: float
     resident_mib: float
     behind_s: float
 
@@ -164,11 +94,15 @@ def _resident(pid: int) -> float:
 
 
 @contextmanager
-def _worker(arguments: list[str], kafka: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, *arguments, "--parent", str(os.getpid())]
-    process = subprocess.Popen(command, env={**os.environ, "MYCROFT_KAFKA": kafka})
+def _worker(kafka: str) -> Iterator[int]:
+    """The pid of a worker that watches."""
+    command = [str(Path(sys.executable).with_name("mycroft")), "worker", "--kafka", kafka]
+    process = subprocess.Popen([*command, "--log-level", "ERROR"], stdout=subprocess.DEVNULL)
     try:
-        yield process
+        wait_watching(kafka)
+        yield process.pid
+        if process.poll() is not None:
+            raise SystemExit(f"the worker ended with {process.returncode}")
     finally:
         process.terminate()
         process.wait()
@@ -176,7 +110,6 @@ def _worker(arguments: list[str], kafka: str) -> Iterator[subprocess.Popen[bytes
 
 def _lag(kafka: str) -> int:
     """Messages of nccl.trace that the worker has not acknowledged."""
-
     client = consumer(kafka, "benchmark", WORKER_GROUP)
     try:
         places = [TopicPartition(TRACE.name, number) for number in range(partitions(kafka, TRACE.name))]
@@ -186,105 +119,267 @@ def _lag(kafka: str) -> int:
         client.close()
 
 
-class Generator:
+class Sender:
     """Sends for the hosts, each second what was made before: no time is lost between messages."""
 
     def __init__(self, kafka: str, hosts: Hosts) -> None:
-        self._client = producer(
-            kafka, "benchmark", queue_buffering_max_kbytes=1 << 20, queue_buffering_max_messages=1_000_000
-        )
-        count = partitions(kafka, TRACE.name)
+        self._client = _client(kafka)
+        self._counts = [Counts() for _ in range(hosts.hosts)]
         for said in hosts.announcements():
-            self._client.produce(MEMBERS.name, encode_members(said), said.key, partition_of(said.comm, count))
+            where = partition_of(said.comm, PARTITIONS)
+            self._client.produce(MEMBERS.name, encode_members(said), said.key, where)
             self._client.poll(0)
-        counts = [Counts() for _ in range(hosts.ranks // A_HOST)]
-        self._seconds = [
-            [
-                ready
-                for host, flush in enumerate(hosts.flushes(10 * number))
-                for ready in messages(flush, count, f"h{host}", 0, counts[host])
-            ]
-            for number in range(1, _VARIANTS + 1)
-        ]
-        self._client.flush(30)
-        second = self._seconds[0]
-        self.records = sum(ready.records for ready in second)
-        self.messages = len(second)
-        self.bytes = sum(len(ready.value) for ready in second)
+        self._client.flush(60)
 
-    def send(self, seconds: int) -> float:
+    def made(self, flushes: Sequence[Flush]) -> list[Ready]:
+        """The messages of a second."""
+        return [
+            ready
+            for host, flush in enumerate(flushes)
+            for ready in messages(flush, PARTITIONS, f"h{host}", 0, self._counts[host])
+        ]
+
+    def send(self, seconds: Sequence[Sequence[Ready]]) -> float:
         """Send in real time; returns how long it took, s."""
         began = time.monotonic()
-        for second in range(seconds):
-            for ready in self._seconds[second % _VARIANTS]:
+        for number, second in enumerate(seconds):
+            for place, ready in enumerate(second):
                 self._client.produce(TRACE.name, ready.value, partition=ready.partition)
-                self._client.poll(0)
-            time.sleep(max(0.0, began + second + 1 - time.monotonic()))
+                if place % 100 == 0:  # hosts do not all speak at once
+                    self._client.poll(0)
+                    due = began + number + place / len(second)
+                    time.sleep(max(0.0, due - time.monotonic()))
+            time.sleep(max(0.0, began + number + 1 - time.monotonic()))
         self._client.flush(60)
         return time.monotonic() - began
 
 
-def _measure(generator: Generator, kafka: str, pid: int, idle: float) -> Cost:
-    generator.send(_SETTLE_S)
-    began, before = time.monotonic(), _cpu(pid)
-    took = generator.send(SECONDS)
-    while _lag(kafka) > generator.messages and time.monotonic() - began < _PATIENCE_S:
-        time.sleep(0.5)
-    past = time.monotonic() - began
-    return Cost(_cpu(pid) - before - idle * past, generator.records * SECONDS, _resident(pid), past - took)
+def _client(kafka: str) -> Producer:
+    return producer(
+        kafka, "benchmark", queue_buffering_max_kbytes=1 << 20, queue_buffering_max_messages=1_000_000
+    )
+
+
+def _sent(seconds: Sequence[Sequence[Ready]]) -> Sent:
+    every = [ready for second in seconds for ready in second]
+    return Sent(
+        sum(ready.records for ready in every) / len(seconds), len(every) / len(seconds),
+        sum(len(ready.value) for ready in every) / len(seconds),
+    )  # fmt: skip
+
+
+def _prepared(kafka: ApacheKafka) -> None:
+    kafka.wipe()
+    ensure_topics(Settings(kafka=kafka.bootstrap, partitions=PARTITIONS))
+
+
+def measured(
+    kafka: ApacheKafka, hosts: Hosts, flushes: Sequence[Callable[[], list[Flush]]],
+    then: Callable[[], None] = lambda: None,
+) -> tuple[Sent, Cost]:  # fmt: skip
+    """What a worker takes for these seconds, but for the first _SETTLE_S; `then` is done before it ends."""
+    settle = _SETTLE_S
+    _prepared(kafka)
+    with _worker(kafka.bootstrap) as pid:
+        idle = _idle(pid)
+        sender = Sender(kafka.bootstrap, hosts)
+        seconds = [sender.made(make()) for make in flushes]
+        sender.send(seconds[:settle])
+        began, before = time.monotonic(), _cpu(pid)
+        took = sender.send(seconds[settle:])
+        while _lag(kafka.bootstrap) > len(seconds[-1]) and time.monotonic() - began < _PATIENCE_S:
+            time.sleep(0.5)
+        past = time.monotonic() - began
+        cpu = (_cpu(pid) - before - idle * past) / (len(seconds) - settle)
+        cost = Cost(cpu, idle, _resident(pid), past - took)
+        then()
+        return _sent(seconds[settle:]), cost
+
+
+@dataclass(frozen=True)
+class Point:
+    """A job of so many ranks: all that its hosts send, and what workers take for it."""
+
+    ranks: int
+    sent: Sent
+    share: Sent
+    cost: Cost
+    partitions: int
+
+    @property
+    def rate(self) -> float:
+        """Records for each CPU second of the worker."""
+        return self.share.records / self.cost.cpu
+
+    @property
+    def cores(self) -> float:
+        """Of all workers, one for each share."""
+        return (self.cost.cpu + self.cost.idle) * PARTITIONS / self.partitions
+
+
+def healthy(kafka: ApacheKafka, ranks: int) -> Point:
+    """A job that trains; the communicator of all is in the share."""
+    hosts = Hosts(ranks, SEED)
+    first = int(hosts.uses[-1].comm[0]) % PARTITIONS
+    wanted = [(first + number) % PARTITIONS for number in range(SHARES[ranks])]
+    flushes = [
+        lambda number=number: hosts.healthy(number, PARTITIONS, wanted)
+        for number in range(_SETTLE_S + SECONDS)
+    ]
+    share, cost = measured(kafka, hosts, flushes)
+    whole = [
+        [
+            ready
+            for host, flush in enumerate(hosts.healthy(number, PARTITIONS, range(PARTITIONS)))
+            for ready in messages(flush, PARTITIONS, f"h{host}", 0, Counts())
+        ]
+        for number in range(5)
+    ]
+    return Point(ranks, _sent(whole), share, cost, len(wanted))
+
+
+def stalled(kafka: ApacheKafka, ranks: int) -> tuple[Sent, Cost, str]:
+    """The whole job hangs; what was told of it is checked against who did it."""
+    hosts, every = Hosts(ranks, SEED, Limits(host_bytes=1)), range(PARTITIONS)
+    culprit = ranks // 3
+    flushes = [lambda number=number: hosts.healthy(number, PARTITIONS, every) for number in range(_SETTLE_S)]
+    flushes += [
+        lambda number=number: hosts.stalled(number, _SETTLE_S, culprit, PARTITIONS, every)
+        for number in range(_SETTLE_S, _SETTLE_S + STALLED_S)
+    ]
+    told: list[Incident] = []
+
+    def named() -> None:
+        deadline = time.monotonic() + _TOLD_S
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.5)
+            told.extend(each for each in read_incidents(kafka.bootstrap).values() if each.kind == "stall")
+
+    sent, cost = measured(kafka, hosts, flushes, named)
+    if [node.rank for each in told for node in each.culprits] != [culprit]:
+        raise SystemExit(f"the benchmark's own hang by {culprit} was told as {told}")
+    return sent, cost, f"{told[0].category}, {told[0].waiting:,} wait"
+
+
+def beside(kafka: ApacheKafka, what: str, values: Sequence[tuple[int, bytes]]) -> float:
+    """CPU seconds of a Faust agent for these messages, each with its partition."""
+    _prepared(kafka)
+    client = _client(kafka.bootstrap)
+    for partition, value in values:
+        client.produce(TRACE.name, value, partition=partition)
+        client.poll(0)
+    client.flush(60)
+    command = [sys.executable, "-m", "benchmarks.faust_agent", kafka.bootstrap, what, str(len(values))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return float(done.stdout.split()[-1])  # Faust draws its spinner before
+
+
+def _as_json(flushes: Sequence[Flush]) -> list[tuple[int, bytes]]:
+    names = COLL.dtype.names or ()
+    rows = np.concatenate([flush.sections[COLL.name] for flush in flushes])
+    return [
+        (number % PARTITIONS, json.dumps(dict(zip(names, row, strict=True))).encode())
+        for number, row in enumerate(np.resize(rows, EVENTS).tolist())
+    ]
 
 
 def main() -> None:
     """Measure and print."""
-    table = Table(title="one worker on Apache Kafka; what the hosts of a healthy job send each second")
-    for column in ("ranks", "records", "messages", "MB", "CPU of a core", "records/CPU-s", "MiB", "behind"):
-        table.add_column(column, justify="right")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.worker")
+    parser.add_argument("--plot", type=Path, help="write what is sent and taken to this SVG")
+    parser.add_argument("ranks", type=int, nargs="*", help=f"of {', '.join(map(str, SHARES))}; all")
+    arguments = parser.parse_args()
+    run(arguments.ranks or list(SHARES), arguments.plot)
+
+
+def run(ranks: Sequence[int], picture: Path | None = None) -> None:
+    """These sizes of job, then the largest one's hang and what others take for the same."""
     with tempfile.TemporaryDirectory(prefix="mycroft-") as folder:
         kafka = ApacheKafka(Path(folder))
         try:
-            for ranks in RANKS:
-                table.add_row(*_row(kafka, ranks))
-            events = _json(kafka)
+            points = [healthy(kafka, each) for each in ranks]
+            sent, cost, told = stalled(kafka, max(ranks))
+            hosts = Hosts(512, SEED)
+            flushes = hosts.healthy(0, PARTITIONS, range(PARTITIONS))
+            same = [
+                ready
+                for _ in range(8)
+                for host, flush in enumerate(flushes)
+                for ready in messages(flush, PARTITIONS, f"h{host}", 0, Counts())
+            ]
+            nothing_s = beside(kafka, "nothing", [(ready.partition, ready.value) for ready in same])
+            nothing = sum(ready.records for ready in same) / nothing_s
+            events = EVENTS / beside(kafka, "json", _as_json(flushes))
         finally:
             kafka.stop()
-    table.caption = (
-        "CPU beyond that of an idle worker; beside it one JSON event a message through a Faust agent that "
-        f"parses it and keeps the latest of each key: {events / 1e3:,.0f} k records/CPU-s"
+    console = Console()
+    console.print(_sent_table(points), _cost_table(points))
+    console.print(
+        f"a hang of {max(ranks):,} ranks, whole, at one worker: {sent.records:,.0f} records in "
+        f"{sent.messages:,.0f} messages a second, {cost.cpu:.0%} of a core, "
+        f"{sent.records / cost.cpu / 1e3:,.0f} k records/CPU-s, {cost.resident_mib:.0f} MiB, "
+        f"{cost.behind_s:.1f} s behind; told: {told}"
     )
-    Console().print(table)
+    console.print(
+        "beside it an agent of Faust on the same messages that does nothing: "
+        f"{nothing / 1e3:,.0f} k records/CPU-s; "
+        f"one JSON event a message, parsed and kept: {events / 1e3:,.0f} k"
+    )
+    if picture is not None:
+        picture.write_text(_plot(points))
 
 
-def _row(kafka: ApacheKafka, ranks: int) -> list[str]:
-    kafka.wipe()
-    ensure_topics(Settings(kafka=kafka.bootstrap))
-    with _worker(["-m", "streams.worker"], kafka.bootstrap) as process:
-        wait_watching(kafka.bootstrap)
-        idle = _idle(process.pid)
-        generator = Generator(kafka.bootstrap, Hosts(ranks))
-        cost = _measure(generator, kafka.bootstrap, process.pid, idle)
-    rate = cost.records / cost.cpu_s / 1e3
-    return [
-        f"{ranks:,}", f"{generator.records:,}", f"{generator.messages:,}", f"{generator.bytes / 1e6:.1f}",
-        f"{cost.cpu_s / SECONDS:.0%}", f"{rate:,.0f} k", f"{cost.resident_mib:.0f}",
-        f"{cost.behind_s:.1f} s",
-    ]  # fmt: skip
+def _sent_table(points: Sequence[Point]) -> Table:
+    table = Table(
+        title=f"what the hosts of a job send each second, each at its budget; {PARTITIONS} partitions"
+    )
+    for column in ("ranks", "hosts", "records", "messages", "MB", "KB a host", "records a message"):
+        table.add_column(column, justify="right")
+    for point in points:
+        hosts = point.ranks // 8
+        table.add_row(
+            f"{point.ranks:,}", f"{hosts:,}", f"{point.sent.records:,.0f}", f"{point.sent.messages:,.0f}",
+            f"{point.sent.bytes / 1e6:.1f}", f"{point.sent.bytes / hosts / 1e3:.0f}",
+            f"{point.sent.records / point.sent.messages:.0f}",
+        )  # fmt: skip
+    return table
 
 
-def _json(kafka: ApacheKafka) -> float:
-    """Records per CPU second of an agent that hears EVENTS JSON events."""
-    kafka.wipe()
-    ensure_topics(Settings(kafka=kafka.bootstrap))
-    client = producer(kafka.bootstrap, "benchmark", queue_buffering_max_messages=1_000_000)
-    names = COLL.dtype.names or ()
-    rows = np.concatenate([flush.sections[COLL.name] for flush in Hosts(512).flushes(10)])
-    for number, row in enumerate(np.resize(rows, EVENTS).tolist()):
-        text = json.dumps(dict(zip(names, row, strict=True)))
-        client.produce(TRACE.name, text.encode(), partition=number % 4)
-        client.poll(0)
-    client.flush(60)
-    command = [sys.executable, "-m", "benchmarks.json_agent", kafka.bootstrap, str(EVENTS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    return EVENTS / float(done.stdout.split()[-1])  # Faust draws its spinner before
+def _cost_table(points: Sequence[Point]) -> Table:
+    table = Table(title="one worker on Apache Kafka with a share of them; CPU beyond that of an idle worker")
+    for column in (
+        "ranks",
+        "partitions",
+        "records/s",
+        "of a core",
+        "idle",
+        "records/CPU-s",
+        "MiB",
+        "behind",
+        "workers",
+        "cores of all",
+    ):
+        table.add_column(column, justify="right")
+    for point in points:
+        cost = point.cost
+        table.add_row(
+            f"{point.ranks:,}", f"{point.partitions} of {PARTITIONS}", f"{point.share.records:,.0f}",
+            f"{cost.cpu:.0%}", f"{cost.idle:.0%}", f"{point.rate / 1e3:,.0f} k",
+            f"{cost.resident_mib:.0f}", f"{cost.behind_s:.1f} s",
+            f"{PARTITIONS // point.partitions}", f"{point.cores:.2f}",
+        )  # fmt: skip
+    return table
+
+
+def _plot(points: Sequence[Point]) -> str:
+    ranks = [float(point.ranks) for point in points]
+    lines = [
+        Line("records a second", ranks, [point.sent.records for point in points]),
+        Line("messages a second", ranks, [point.sent.messages for point in points]),
+        Line("KB a second", ranks, [point.sent.bytes / 1e3 for point in points]),
+        Line("workers' CPU, ms a second", ranks, [point.cores * 1e3 for point in points]),
+    ]
+    return plot("What a job's hosts send, and what workers take for it", "ranks", lines)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from schemas.ids import hash64
 from schemas.records import WAIT, Records
 from streams.graph import Mask, components, graph, sinks
 from streams.live.hostfacts import HostFact
-from streams.live.moment import UNKNOWN_S, Process
+from streams.live.moment import SILENT_S, UNKNOWN_S, Process
 from streams.live.stalls import AGE_S
 from streams.membership import I64, U64
 from streams.operations import U8
@@ -31,6 +31,9 @@ TURNING_S = 2.0
 """When a process dies others may follow at once, and what they leave looks like anything."""
 RESUMED_S = 0.7
 """A process that was continued needs so long to show that it moves."""
+
+FADING_S = (1.7, SILENT_S + 0.5)
+"""A host that speaks each second and has missed its turn may be gone: it speaks soon or is told as silent."""
 
 SETTLED_S = AGE_S + 0.1
 """Who has called nothing for so long stands in nothing that is not told as a stall by now."""
@@ -65,6 +68,11 @@ class World:
             for dev, process in self.processes.items()
             if process.died_at is not None and self.now - process.died_at < TURNING_S
         )
+
+    def fading(self) -> bool:
+        """Whether some host may be about to be found silent: then what nothing shows may lie there."""
+        missed, over = FADING_S
+        return any(each.alive and missed <= self.now - each.at < over for each in self.processes.values())
 
     def unsettled(self, dev: int, since: float) -> bool:
         """Whether a device may have launched something since then (s) that does not count as a stall yet."""

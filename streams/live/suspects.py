@@ -60,6 +60,8 @@ def judge(web: WaitGraph, sinks: Sequence[Sink], world: World) -> list[Finding]:
     ]
     if not any(each.weight for each in found):
         found += _crossed(web)
+    if world.fading():
+        found = [each for each in found if each.weight]
     found = [_reported(web, each, world) for each in found]
     if any(each.gone for each in found):
         found = [each for each in found if each.weight == 2]

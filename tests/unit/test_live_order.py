@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.enums import Kind, Visibility
-from tests.live_jobs import LiveJob, Told
+from tests.live_jobs import NOW, LiveJob, Told
 from tests.rings import RingModel
 
 
@@ -39,3 +39,10 @@ def test_in_the_order_of_the_others_nothing_was_left_out(launched: tuple[int, ..
     """0 has not come to tp's operation yet, since the world's comes first."""
     told = skipped(*launched, tp=8, world=7).told()
     assert [(each.category, each.culprits) for each in told] == [("gpu-hang", ())]
+
+
+def test_while_a_host_misses_its_turn_what_nothing_shows_is_not_told() -> None:
+    """It may be gone, and then it is not those who can be seen."""
+    job = skipped(1, tp=8, world=7)
+    assert [each.category for each in job.told(now=NOW + 1.0)] == ["gpu-hang"]
+    assert job.told(now=NOW + 2.0) == []

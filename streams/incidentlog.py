@@ -123,9 +123,13 @@ def _same(former: Incident, incident: Incident) -> bool:
 
 
 def _firmer(former: Incident, incident: Incident) -> bool:
-    """Whether a finding says more than an incident did: somebody, fewer candidates, a culprit, a death."""
+    """Whether a finding says more than an incident did: somebody, fewer candidates, a culprit, a death, or
+    more of those who take part.
+    """
     if former.kind == "slow" and not (_named(former) and _named(incident)):
         return not _named(former)
+    if incident.category == "outside-nccl" and former.category in ("late-launch", "outside-nccl"):
+        return _named(incident) > _named(former)  # more of those who wait for one another
     if incident.confidence == former.confidence == "candidates":
         return _named(incident) < _named(former)
     rank = ("candidates", "likely", "proven").index

@@ -20,9 +20,9 @@ class Told:
 
 @dataclass(frozen=True)
 class Score:
-    """`seconds` from fault to first alert, None where there was none. `named`: the right device by the first
-    incident's culprits; `offered`: it is among `candidates` of them. `wrong`: devices named at likely or
-    proven that are not at fault.
+    """`seconds` from fault to first alert, None where there was none. Of the first incident, once
+    it has settled, `named`: its culprits are right; `offered`: they are among its candidates, so many.
+    `wrong`: devices named at likely or proven at any time that are not at fault.
     """
 
     seconds: float | None
@@ -59,7 +59,7 @@ def score(told: Sequence[Told], truth: Truth, plan: Plan) -> Score:
         return Score(None, "", False, False, False, 0, tuple(wrong), bool(told))
     first = after[0]
     last = [each for each in after if each.incident.id == first.incident.id and each.incident.state == "open"]
-    settled = next((each for each in last if each.incident.culprits), first).incident
+    settled = last[-1].incident if last else first.incident
     culprits, candidates = _ranks(settled, "culprits"), _ranks(settled, "candidates")
     return Score(
         first.after_s, settled.category, settled.category in right_categories(truth),

@@ -277,16 +277,18 @@ def _absent(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
             if Reason(int(web.waits["reason"][index])) in ABSENT:
                 holders[int(web.waits["op"][index])].add(sink.nodes[0])
     alone = {next(iter(nodes)) for nodes in holders.values() if len(nodes) == 1}
-    found = [sink for sink in sinks if not alone or sink.nodes[0] in alone]
     reasons = web.waits["reason"]
-    called = [sink for sink in found if alone and (reasons[list(sink.proof)] == Reason.CALLED).all()]
-    late = [sink for sink in found if sink not in called]
+    sure = [sink for sink in sinks if sink.nodes[0] in alone]
+    called = [sink for sink in sure if (reasons[list(sink.proof)] == Reason.CALLED).all()]
+    late = [sink for sink in sure if sink not in called]
     for sink in called:
         yield Judged(_finding(web, "in-nccl-call", "proven", _devices(web, [sink]), (), [sink]), 1)
-    if alone and len(late) == 1:
+    if len(late) == 1:
         yield Judged(_finding(web, "late-launch", "proven", _devices(web, late), (), late), 1)
-    elif late:
-        yield Judged(_finding(web, "outside-nccl", "candidates", (), _devices(web, late), late), 1)
+    elif late or not called:
+        all_ = [sink for sink in sinks if sink not in called]
+        if all_:
+            yield Judged(_finding(web, "outside-nccl", "candidates", (), _devices(web, all_), all_), 1)
 
 
 def _stopped(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:

@@ -97,6 +97,20 @@ def test_fewer_candidates_say_more_and_more_say_nothing() -> None:
     assert log.step(1.0, FOUND) == []
 
 
+def test_more_who_wait_for_one_another_are_news_and_fewer_are_not() -> None:
+    """Of a barrier the first that is missed looks late by itself; the others are seen to be missing later."""
+    log = Log()
+    log.step(0.0, replace(LIKELY, category="late-launch", confidence="proven"))
+    both = replace(FOUND, category="outside-nccl")
+    (told,) = log.step(0.5, both)
+    assert (told.revision, told.category, told.culprits, told.candidates) == (
+        2, "outside-nccl", (), (node(3), node(4)),
+    )  # fmt: skip
+    (told,) = log.step(1.0, replace(both, candidates=(node(3), node(4), node(5))))
+    assert told.candidates == (node(3), node(4), node(5))
+    assert log.step(1.5, both) == []
+
+
 def test_it_does_not_flap() -> None:
     """Two readings that take turns: what was said first stands."""
     log = Log()

@@ -54,7 +54,7 @@ EVENTS = 40_000
 _SETTLE_S = 4
 _PATIENCE_S = 60.0
 _TOLD_S = 10.0
-"""So long after the last flush a hang has been told, at the latest."""
+"""Messages that wait when the last one is sent, are handled in this time."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def healthy(kafka: ApacheKafka, ranks: int) -> Point:
 
 
 def stalled(kafka: ApacheKafka, ranks: int) -> tuple[Sent, Cost, str]:
-    """The whole job hangs; what was told of it is checked against who did it."""
+    """The whole job hangs; ends the program where another than who did it is named as the culprit."""
     hosts, every = Hosts(ranks, SEED, Limits(host_bytes=1)), range(PARTITIONS)
     culprit = ranks // 3
     flushes = [lambda number=number: hosts.healthy(number, PARTITIONS, every) for number in range(_SETTLE_S)]
@@ -250,15 +250,19 @@ def stalled(kafka: ApacheKafka, ranks: int) -> tuple[Sent, Cost, str]:
     told: list[Incident] = []
 
     def named() -> None:
-        deadline = time.monotonic() + _TOLD_S
-        while not told and time.monotonic() < deadline:
-            time.sleep(0.5)
-            told.extend(each for each in read_incidents(kafka.bootstrap).values() if each.kind == "stall")
+        time.sleep(_TOLD_S)
+        told.extend(each for each in read_incidents(kafka.bootstrap).values() if each.kind == "stall")
 
     sent, cost = measured(kafka, hosts, flushes, named)
-    if [node.rank for each in told for node in each.culprits] != [culprit]:
-        raise SystemExit(f"the benchmark's own hang by {culprit} was told as {told}")
-    return sent, cost, f"{told[0].category}, {told[0].waiting:,} wait"
+    accused = {node.rank for each in told for node in each.culprits}
+    if accused - {culprit}:
+        raise SystemExit(
+            f"the benchmark's own hang by {culprit} was told as by {sorted(accused, key=str)[:9]}"
+        )
+    if not accused:
+        return sent, cost, f"NOT told while the hosts spoke, which was {STALLED_S} s"
+    found = next(each for each in told if each.culprits)
+    return sent, cost, f"{found.category}, {found.waiting:,} wait"
 
 
 def beside(kafka: ApacheKafka, what: str, values: Sequence[tuple[int, bytes]]) -> float:
@@ -293,12 +297,15 @@ def main() -> None:
 
 
 def run(ranks: Sequence[int], picture: Path | None = None) -> None:
-    """These sizes of job, then the largest one's hang and what others take for the same."""
+    """These sizes of job, what others take for the same, then a hang of the smallest and the largest."""
+    console = Console()
     with tempfile.TemporaryDirectory(prefix="mycroft-") as folder:
         kafka = ApacheKafka(Path(folder))
         try:
             points = [healthy(kafka, each) for each in ranks]
-            sent, cost, told = stalled(kafka, max(ranks))
+            console.print(_sent_table(points), _cost_table(points))
+            if picture is not None:
+                picture.write_text(_plot(points))
             hosts = Hosts(512, SEED)
             flushes = hosts.healthy(0, PARTITIONS, range(PARTITIONS))
             same = [
@@ -310,23 +317,24 @@ def run(ranks: Sequence[int], picture: Path | None = None) -> None:
             nothing_s = beside(kafka, "nothing", [(ready.partition, ready.value) for ready in same])
             nothing = sum(ready.records for ready in same) / nothing_s
             events = EVENTS / beside(kafka, "json", _as_json(flushes))
+            console.print(
+                "beside it an agent of Faust on the same messages that does nothing: "
+                f"{nothing / 1e3:,.0f} k records/CPU-s; one JSON event a message, parsed and kept: "
+                f"{events / 1e3:,.0f} k"
+            )
+            for each in sorted({min(ranks), max(ranks)}):
+                console.print(_hang(each, *stalled(kafka, each)))
         finally:
             kafka.stop()
-    console = Console()
-    console.print(_sent_table(points), _cost_table(points))
-    console.print(
-        f"a hang of {max(ranks):,} ranks, whole, at one worker: {sent.records:,.0f} records in "
+
+
+def _hang(ranks: int, sent: Sent, cost: Cost, told: str) -> str:
+    return (
+        f"a hang of {ranks:,} ranks, whole, at one worker: {sent.records:,.0f} records in "
         f"{sent.messages:,.0f} messages a second, {cost.cpu:.0%} of a core, "
         f"{sent.records / cost.cpu / 1e3:,.0f} k records/CPU-s, {cost.resident_mib:.0f} MiB, "
         f"{cost.behind_s:.1f} s behind; told: {told}"
     )
-    console.print(
-        "beside it an agent of Faust on the same messages that does nothing: "
-        f"{nothing / 1e3:,.0f} k records/CPU-s; "
-        f"one JSON event a message, parsed and kept: {events / 1e3:,.0f} k"
-    )
-    if picture is not None:
-        picture.write_text(_plot(points))
 
 
 def _sent_table(points: Sequence[Point]) -> Table:

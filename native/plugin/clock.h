@@ -47,4 +47,29 @@ inline uint64_t ticks() {
     return static_cast<uint64_t>(clock_ns(CLOCK_MONOTONIC));
 }
 
+// The same moment by three clocks.
+struct Instant {
+    uint64_t ticks;
+    int64_t monotonic_ns;
+    int64_t wall_ns;
+};
+
+// Now by all clocks. A thread that loses its core between two readings would tie moments together that are
+// milliseconds apart: of some tries the quickest counts, and its ticks are those of its middle.
+inline Instant instant() {
+    constexpr int kTries = 4;
+    Instant best{};
+    uint64_t least = ~uint64_t{0};
+    for (int i = 0; i < kTries; ++i) {
+        const uint64_t before = ticks();
+        const int64_t monotonic_ns = clock_ns(CLOCK_MONOTONIC);
+        const int64_t wall_ns = clock_ns(CLOCK_REALTIME);
+        const uint64_t took = ticks() - before;
+        if (took >= least) continue;
+        least = took;
+        best = {before + took / 2, monotonic_ns, wall_ns};
+    }
+    return best;
+}
+
 }  // namespace mycroft

@@ -62,9 +62,10 @@ void refresh_anchor(uint64_t now) {
     if (now - anchor.ticks.get() < g.header->tick_hz) return;
     uint32_t version = anchor.version.acquire();
     if ((version & 1) != 0 || !anchor.version.swap(version, version + 1)) return;
-    anchor.ticks.set(ticks());
-    anchor.monotonic_ns.set(clock_ns(CLOCK_MONOTONIC));
-    anchor.wall_ns.set(clock_ns(CLOCK_REALTIME));
+    const Instant all = instant();
+    anchor.ticks.set(all.ticks);
+    anchor.monotonic_ns.set(all.monotonic_ns);
+    anchor.wall_ns.set(all.wall_ns);
     anchor.version.release(version + 2);
 }
 

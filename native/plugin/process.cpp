@@ -53,18 +53,19 @@ uint64_t calibrate(ClockSource source) {
     asm volatile("mrs %0, cntfrq_el0" : "=r"(hertz));
     if (hertz != 0) return hertz;
 #endif
-    const int64_t from = clock_ns(CLOCK_MONOTONIC);
-    const uint64_t first = ticks();
-    int64_t now = from;
-    while (now - from < kCalibration) now = clock_ns(CLOCK_MONOTONIC);
-    const uint64_t passed = ticks() - first;
-    return passed * 1'000'000'000 / static_cast<uint64_t>(now - from);
+    const Instant from = instant();
+    while (clock_ns(CLOCK_MONOTONIC) - from.monotonic_ns < kCalibration) {
+    }
+    const Instant now = instant();
+    const auto passed = static_cast<uint64_t>(now.monotonic_ns - from.monotonic_ns);
+    return (now.ticks - from.ticks) * 1'000'000'000 / passed;
 }
 
 void set_anchor(Anchor& anchor) {
-    anchor.ticks.set(ticks());
-    anchor.monotonic_ns.set(clock_ns(CLOCK_MONOTONIC));
-    anchor.wall_ns.set(clock_ns(CLOCK_REALTIME));
+    const Instant now = instant();
+    anchor.ticks.set(now.ticks);
+    anchor.monotonic_ns.set(now.monotonic_ns);
+    anchor.wall_ns.set(now.wall_ns);
 }
 
 // Another number for each slot, and for each process: see layout.h, "Reading a slot".

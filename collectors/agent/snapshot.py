@@ -143,6 +143,9 @@ class HostReader:
     def snapshot(self, now: int, glanced: bool = False) -> Snapshot:
         """Reads all tables but calls, pairs and rings, after the headers or a glance. Raises Failed."""
         if not glanced:
+            # How much of the tables is used, anew: a flow in the rings may belong to an operation of another
+            # process whose header was read before it was launched.
+            self._headers(self._readers)
             self._glance(now, 0, looks=True)
         room, found, counts = self._room, self._room.found, self._room.counts.copy()
         communicators = np.empty(counts[:, Table.COMMUNICATORS].sum(), layout.COMMUNICATOR)

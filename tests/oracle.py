@@ -49,7 +49,7 @@ class Flow:
 
     A sender counts ready, transmitted and done, a receiver posted, received, flushed and consumed; the other
     counters stay 0. `no_credit`: SendPeerWait beyond the first of each step, as replayed. `last`: when a
-    counter moved last, ns of the run, -1 for never.
+    counter moved last, `first`: when its first step began, ns of the run, -1 for never.
     """
 
     channel: int
@@ -67,6 +67,7 @@ class Flow:
     bytes: int = 0
     no_credit: int = 0
     last: int = -1
+    first: int = -1
 
     @property
     def complete(self) -> bool:
@@ -88,12 +89,17 @@ class Flow:
 
 @dataclass
 class Kernel:
-    """One kernel channel: GPU times of start and stop, -1 where it has not (or the version does not say)."""
+    """One kernel channel: GPU times of start and stop, -1 where it has not (or the version does not say).
+
+    `begun` and `closed`: when NCCL told of it, ns of the run, -1 for not yet.
+    """
 
     channel: int
     started: int
     stopped: int = -1
     open: bool = True
+    begun: int = -1
+    closed: int = -1
 
 
 @dataclass
@@ -103,7 +109,8 @@ class Operation:
     `p`: world rank. `seq`: NCCL's number + 1; point to point the count per communicator, peer and direction.
     `count`, `datatype`: as given to the call where the version shows it. `launched`: when the call entered
     NCCL (before v5: the Coll or P2p event), `started`: that event. `order`: among its launches.
-    `traced`: kernel channels are delivered, so the operation is not over before all of them are.
+    `traced`: kernel channels are delivered, so the operation is not over before all of them are. `together`:
+    when the group of operations that NCCL launched with it began. `called`: its API call was seen.
     """
 
     p: int
@@ -124,6 +131,8 @@ class Operation:
     kernels: dict[int, Kernel] = field(default_factory=dict)
     implied: bool = False
     traced: bool = False
+    together: int = -1
+    called: bool = False
 
     @property
     def bytes(self) -> int:
@@ -266,6 +275,7 @@ class _Reader:
         self.flows: dict[tuple[int, int], Flow] = {}
         self.steps: dict[tuple[int, int], _Step] = {}
         self.kernels: dict[tuple[int, int], Kernel] = {}
+        self.groups: dict[tuple[int, int], int] = {}
         self.launches: dict[int, int] = {}
         self.numbers: dict[tuple[int, int, str, int], int] = {}
 
@@ -300,6 +310,9 @@ class _Reader:
 
     def _start_P2pApi(self, line: Line) -> None:  # noqa: N802
         self._call(line)
+
+    def _start_Group(self, line: Line) -> None:  # noqa: N802
+        self.groups[line["p"], line["h"]] = line["t"]
 
     def _call(self, line: Line) -> None:
         p, key = line["p"], (line["p"], line["h"])
@@ -350,6 +363,8 @@ class _Reader:
             started=line["t"],
             order=order or self._order(p),
             traced="KernelCh" in self.events,
+            together=self.groups.get((p, int(line.get("parentGroup", 0))), int(line["t"])),
+            called=(p, line["parent"]) in self.api_calls,
         )
 
     def _start_ProxyOp(self, line: Line) -> None:  # noqa: N802
@@ -369,11 +384,12 @@ class _Reader:
         flow = self.flows.get((line["p"], line["parent"]))
         if flow is not None:
             self.steps[line["p"], line["h"]] = _Step(flow)
+            flow.first = line["t"] if flow.first < 0 else flow.first
 
     def _start_KernelCh(self, line: Line) -> None:  # noqa: N802
         op = self.operations.get((line["p"], line["parent"]))
         if op is not None:
-            kernel = Kernel(line["ch"], line["pTimer"] if self.api >= 4 else -1)
+            kernel = Kernel(line["ch"], line["pTimer"] if self.api >= 4 else -1, begun=line["t"])
             op.kernels[kernel.channel] = self.kernels[line["p"], line["h"]] = kernel
 
     def _state(self, line: Line) -> None:
@@ -406,8 +422,8 @@ class _Reader:
 
     def _stop(self, line: Line) -> None:
         key = (line["p"], line["h"])
-        if key in self.kernels:
-            self.kernels[key].open = False
+        if key in self.kernels and self.kernels[key].open:  # NCCL stops some twice
+            self.kernels[key].open, self.kernels[key].closed = False, line["t"]
         step = self.steps.get(key)
         if step is not None and not step.stopped:
             step.stopped = True

@@ -69,6 +69,11 @@ class World:
             if process.died_at is not None and self.now - process.died_at < TURNING_S
         )
 
+    def unheard(self) -> bool:
+        """Whether no host of the job speaks any more: then it is the way to here, and no host's fault."""
+        alive = [each for each in self.processes.values() if each.alive]
+        return bool(alive) and all(self.now - each.at > SILENT_S for each in alive)
+
     def fading(self) -> bool:
         """Whether some host may be about to be found silent: then what nothing shows may lie there."""
         missed, over = FADING_S

@@ -351,7 +351,9 @@ def _unseen(web: WaitGraph, sinks: Sequence[Sink], operations: Sequence[Sink]) -
 
 
 def _silent(web: WaitGraph, sinks: Sequence[Sink], world: World) -> Iterable[Judged]:
-    """Hosts that do not speak any more and that others wait for."""
+    """Hosts that do not speak any more and that others wait for, whose hosts do."""
+    if world.unheard():
+        return
     groups: defaultdict[str, list[Sink]] = defaultdict(list)
     for sink in sinks:
         groups[world.host(int(web.node[sink.nodes[0]]))].append(sink)

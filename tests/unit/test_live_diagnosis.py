@@ -97,6 +97,13 @@ def test_a_host_that_does_not_speak_is_named_where_it_is_waited_for() -> None:
     assert job.told() == [Told("host-silent", "likely", (2,))]
 
 
+def test_when_no_host_is_heard_any_more_none_is_accused() -> None:
+    """Kafka, or the collectors, were taken away from a job that stalled."""
+    job = late()
+    assert job.told() != []
+    assert job.told(now=NOW + 6.0) == []
+
+
 def dies(job: LiveJob, rank: int, **facts: object) -> LiveBoard:
     """A partition that hears now of what a process has become."""
     board = job.board(at=NOW - 3.0)

@@ -17,9 +17,11 @@ from collectors.agent.backlog import Flush
 from collectors.agent.budget import Limits
 from collectors.agent.files import Files
 from collectors.agent.identity import device_id
-from collectors.agent.layout import CommunicatorState, EndReason, FlowFlag, StepState, Table
+from collectors.agent.layout import CommunicatorState, EndReason, FlowFlag, Raw, StepState, Table
 from collectors.agent.metrics import Metrics
 from collectors.agent.observer import Observer
+from collectors.agent.reader import Reader
+from collectors.agent.snapshot import HostReader
 from schemas.enums import Direction, Flag, Func, Kind, Visibility
 from schemas.ids import job_id
 from schemas.members import RingPath
@@ -308,6 +310,32 @@ def test_a_flow_that_another_process_carries_is_given_back_to_its_owner(host: Ho
     relay.tables[Table.FLOWS][0]["parent"] = 4 << 60 | 0xCCCCC << 40
     host.tick(200)
     assert not len(host.last.flow_states(host.last.flow.of >= -1))  # type: ignore[union-attr]
+
+
+def test_a_finished_flow_finds_an_operation_that_is_launched_while_the_host_is_read(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner's header was read before its launch, its relay's after the flow had finished."""
+    owner, relay = host.process(nonce=0xAAAAA), host.process(nonce=0xBBBBB, pid=os.getppid())
+    owner.communicator(comm=0xA, rank=5, nranks=8)
+    relay.communicator(comm=0xB, rank=1)
+    relay.operation(0, at(-2000), seq=7)
+    host.tick(0)
+    relay.flow(
+        0, 0, parent=owner.handle(0), context=owner.context(0), flags=FlowFlag.FOREIGN, op=0xFFFF_FFFF,
+        comm=0xFFFF_FFFF, rank=5, seq=0, func=0, launch_tick=0, start_tick=at(900),
+    )  # fmt: skip
+    relay.finish(0, at(950))
+    read = HostReader.headers
+
+    def headers(self: HostReader, readers: Sequence[Reader]) -> Raw:
+        found = read(self, readers).copy()
+        owner.operation(0, at(890), seq=42, visibility=Visibility.LAUNCH)
+        return found
+
+    monkeypatch.setattr(HostReader, "headers", headers)
+    (flow,) = rows(host.tick(1000), "flow", Kind.DONE)
+    assert (flow["comm"], flow["rank"], flow["seq"], flow["func"]) == (0xA, 5, 42, Func.ALL_REDUCE)
 
 
 def test_a_process_that_falls_silent_is_told_at_once(host: Host) -> None:

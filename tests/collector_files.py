@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from collectors.agent import layout
 from collectors.agent.discovery import Identity
@@ -23,6 +24,14 @@ CAPACITIES = {
     Table.COMMUNICATORS: 8, Table.STREAMS: 8, Table.CALLS: 16, Table.OPERATIONS: 64, Table.FLOWS: 128,
     Table.PAIRS: 64, Table.RING: 64,
 }  # fmt: skip
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A folder for the files of a host's processes."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    return folder
 
 
 class FakeProcess:

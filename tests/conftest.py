@@ -8,6 +8,7 @@ settings.load_profile("mycroft")
 pytest_plugins = [
     "tests.lanes",
     "tests.figures",
+    "tests.collector_files",
     "tests.integration.kafka_fixtures",
     "tests.integration.store_fixtures",
     "tests.integration.pipeline",

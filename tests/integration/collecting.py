@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from confluent_kafka import TopicPartition
 
 from collectors.agent.agent import Agent, Config
+from mycroft.settings import Settings
 from schemas.enums import Kind
 from schemas.envelope import Envelope, decode
 from schemas.topics import MEMBERS, TRACE
 from streams.kafka import consumer
+from streams.topics import ensure_topics
 
 PATIENCE_S = 60.0
 
@@ -73,3 +75,12 @@ class Reader:
 
     def close(self) -> None:
         self._client.close()
+
+
+@contextmanager
+def reading(bootstrap: str) -> Iterator[Reader]:
+    """A reader of the topics, which are made."""
+    ensure_topics(Settings(kafka=bootstrap))
+    made = Reader(bootstrap)
+    yield made
+    made.close()

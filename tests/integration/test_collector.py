@@ -29,25 +29,16 @@ from schemas.topics import partition_of
 from streams.sink.loop import run_sink
 from streams.topics import ensure_topics
 from tests.collector_files import FakeProcess
-from tests.integration.collecting import PATIENCE_S, Reader, running, until
+from tests.integration.collecting import PATIENCE_S, Reader, reading, running, until
 from tests.integration.kafka_fixtures import Broker, EmbeddedBroker
 
 MYCROFT = str(Path(sys.executable).with_name("mycroft"))
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    folder = tmp_path / "shm"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def reader(broker: Broker) -> Iterator[Reader]:
-    ensure_topics(Settings(kafka=broker.bootstrap))
-    made = Reader(broker.bootstrap)
-    yield made
-    made.close()
+    with reading(broker.bootstrap) as made:
+        yield made
 
 
 def stalling(directory: Path, nonce: int = 1, pid: int | None = None, comm: int = 0xA1) -> FakeProcess:

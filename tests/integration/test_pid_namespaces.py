@@ -20,9 +20,7 @@ import pytest
 from collectors.agent.agent import Config
 from collectors.agent.budget import Limits
 from mycroft.plugin import plugin_path
-from mycroft.settings import Settings
-from streams.topics import ensure_topics
-from tests.integration.collecting import Reader, running, until
+from tests.integration.collecting import Reader, reading, running, until
 from tests.integration.kafka_fixtures import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]
@@ -70,18 +68,9 @@ def ends(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    folder = tmp_path / "shm"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def reader(embedded_broker: EmbeddedBroker) -> Iterator[Reader]:
-    ensure_topics(Settings(kafka=embedded_broker.bootstrap))
-    made = Reader(embedded_broker.bootstrap)
-    yield made
-    made.close()
+    with reading(embedded_broker.bootstrap) as made:
+        yield made
 
 
 def lives(reader: Reader) -> dict[int, int]:

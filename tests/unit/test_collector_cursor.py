@@ -30,13 +30,6 @@ LEFT = Cursor(3, {ONE: Position(100, 60, 2)})
 LATER = 10 * SECOND
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    folder = tmp_path / "shm"
-    folder.mkdir()
-    return folder
-
-
 # -- the file
 
 

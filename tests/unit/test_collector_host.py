@@ -329,7 +329,7 @@ def test_a_finished_flow_finds_an_operation_that_is_launched_while_the_host_is_r
     read = HostReader.headers
 
     def headers(self: HostReader, readers: Sequence[Reader]) -> Raw:
-        found = read(self, readers).copy()
+        found: Raw = read(self, readers).copy()
         owner.operation(0, at(890), seq=42, visibility=Visibility.LAUNCH)
         return found
 

@@ -27,13 +27,6 @@ from tests.unit.test_collector_procfs import process
 PLUGIN = Path(__file__).resolve().parents[2] / "native" / "plugin"
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    folder = tmp_path / "shm"
-    folder.mkdir()
-    return folder
-
-
 def opened(path: Path) -> OpenFile:
     fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -22,6 +22,13 @@ async def _twice(gates: list[asyncio.Event]) -> str:
     return "passed"
 
 
+async def _for_ever(ended: list[bool]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ended.append(True)
+
+
 def test_it_goes_on_where_it_was() -> None:
     async def run() -> str:
         gates = [asyncio.Event(), asyncio.Event()]
@@ -37,16 +44,10 @@ def test_it_goes_on_where_it_was() -> None:
 
 
 def test_cancelling_reaches_it() -> None:
-    ended = []
-
-    async def waits() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(True)
+    ended: list[bool] = []
 
     async def run() -> None:
-        task = asyncio.ensure_future(_rest(waits()))
+        task = asyncio.ensure_future(_rest(_for_ever(ended)))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -98,15 +99,8 @@ def test_one_that_finds_none_is_passed_on_later() -> None:
 
 
 def test_a_rebalance_ends_the_wait_for_room() -> None:
-    ended = []
-
-    async def waits() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(True)
-
-    assert _waited(waits(), suspended=True).results == [True]
+    ended: list[bool] = []
+    assert _waited(_for_ever(ended), suspended=True).results == [True]
     assert ended == [True]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from schemas.enums import NodeKind, Reason
 from streams.findings import Finding, quiet_s, waited_s
+from streams.graph import Mask
 from streams.live.attendance import LATE_S
 from streams.live.causes import ABSENT, GONE, GPU, STANDING, Sink, World
 from streams.live.hostfacts import lost_carriers, reported_gpus
@@ -283,12 +284,11 @@ def _absent(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
     late = [sink for sink in sure if sink not in called]
     for sink in called:
         yield Judged(_finding(web, "in-nccl-call", "proven", _devices(web, [sink]), (), [sink]), 1)
+    missing = [sink for sink in sinks if sink not in called]
     if len(late) == 1:
         yield Judged(_finding(web, "late-launch", "proven", _devices(web, late), (), late), 1)
-    elif late or not called:
-        all_ = [sink for sink in sinks if sink not in called]
-        if all_:
-            yield Judged(_finding(web, "outside-nccl", "candidates", (), _devices(web, all_), all_), 1)
+    elif missing and (late or not called):
+        yield Judged(_finding(web, "outside-nccl", "candidates", (), _devices(web, missing), missing), 1)
 
 
 def _stopped(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
@@ -298,6 +298,12 @@ def _stopped(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
         yield Judged(_finding(web, "gpu-hang", "likely", devices, (), sinks), 2)
     elif devices:
         yield Judged(_finding(web, "gpu-hang", "candidates", (), devices, sinks), 2)
+
+
+def _held(web: WaitGraph, inside: Mask) -> list[int]:
+    """Of these records, those that say what holds an operation up."""
+    found: list[int] = np.flatnonzero(inside & ~np.isin(web.waits["reason"], STANDING)).tolist()
+    return found
 
 
 def _inescapable(web: WaitGraph, sink: Sink) -> bool:
@@ -310,8 +316,7 @@ def _inescapable(web: WaitGraph, sink: Sink) -> bool:
 def _circles(web: WaitGraph, sinks: Sequence[Sink]) -> Iterable[Judged]:
     """Devices that wait for one another in operations that none of them can end."""
     for sink in sinks:
-        inside = web.inside(np.array(sink.nodes, np.int64))
-        proof = np.flatnonzero(inside & ~np.isin(web.waits["reason"], STANDING)).tolist()
+        proof = _held(web, web.inside(np.array(sink.nodes, np.int64)))
         yield Judged(_finding(web, "deadlock", "proven", (), _devices(web, [sink]), [sink], proof), 2)
 
 
@@ -319,10 +324,10 @@ def _crossed(web: WaitGraph) -> Iterable[Judged]:
     """Circles in which devices launched two collectives in different orders, whoever holds them besides."""
     for component, crossed in crossings(web).items():
         nodes = np.flatnonzero(web.component == component)
-        proof = np.flatnonzero(web.inside(nodes) & ~np.isin(web.waits["reason"], STANDING)).tolist()
-        if waited_s(web.waits, np.flatnonzero(web.inside(nodes)).tolist()) < SET_AGE_S:
+        inside = web.inside(nodes)
+        if waited_s(web.waits, np.flatnonzero(inside).tolist()) < SET_AGE_S:
             continue
-        alone, circle = astray(crossed), [Sink(tuple(nodes.tolist()), tuple(proof))]
+        alone, circle = astray(crossed), [Sink(tuple(nodes.tolist()), tuple(_held(web, inside)))]
         if alone is not None:
             yield Judged(_finding(web, "deadlock", "likely", [int(web.node[alone])], (), circle), 1)
         else:

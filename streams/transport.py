@@ -60,9 +60,7 @@ class _Consumer(driver.Consumer):
                     other.close()
             if not isinstance(end, StopIteration):
                 raise
-            await asyncio.sleep(
-                0
-            )  # the stream takes as many as it is given: they wait at the broker, not here
+            await asyncio.sleep(0)  # others' turn: what is not taken waits at the broker, not here
             return WaitResults([passing], [end.value], self.should_stop)
         return await super().wait_first(Rest(passing, waits_for), *others, timeout=timeout)
 

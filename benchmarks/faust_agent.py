@@ -1,7 +1,8 @@
 """What to compare a worker with: agents of Faust on the same topic, that do nothing or the obvious thing.
 
-`python -m benchmarks.faust_agent KAFKA nothing|json MESSAGES` prints its CPU seconds from the first message
-to the last. `nothing` only takes messages; `json` has one JSON event a message, and the latest of each key.
+`python -m benchmarks.faust_agent KAFKA nothing|stock|json MESSAGES` prints its CPU seconds from the first
+message to the last. `nothing` only takes messages, as the worker does; `stock` takes them with Faust's own
+transport; `json` has one JSON event a message, and the latest of each key.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from streams.app import SESSION_TIMEOUT_S, App
 def main(kafka: str, what: str, messages: int) -> None:
     """Run until so many messages were heard; does not return."""
 
-    app = App(
+    app = (faust.App if what == "stock" else App)(
         "benchmark-faust", broker=f"kafka://{Settings(kafka=kafka).kafka}", store="memory://",
         topic_allow_declare=False, topic_disable_leader=True, web_enabled=False,
         consumer_auto_offset_reset="earliest", broker_session_timeout=SESSION_TIMEOUT_S,

@@ -188,24 +188,27 @@ class ApacheKafka:
         client = admin(self.bootstrap, "tests")
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         while names := _own_topics(client):
-            _ignoring_errors(client.delete_topics(names, operation_timeout=10).values())
-            _expect(deadline, f"topics {names} cannot be deleted")
+            why = _refused(client.delete_topics(names, operation_timeout=10).values())
+            _expect(deadline, f"topics {names} cannot be deleted: {why}")
         while groups := [group.group_id for group in client.list_consumer_groups().result().valid]:
             # Refused while a member that was killed has not timed out.
-            _ignoring_errors(client.delete_consumer_groups(groups).values())
-            _expect(deadline, f"groups {groups} cannot be deleted")
+            why = _refused(client.delete_consumer_groups(groups).values())
+            _expect(deadline, f"groups {groups} cannot be deleted: {why}")
 
 
 def _own_topics(client: AdminClient) -> list[str]:
     return [name for name in client.list_topics(timeout=10).topics if not name.startswith("__")]
 
 
-def _ignoring_errors(futures: Iterable[Future[None]]) -> None:
+def _refused(futures: Iterable[Future[None]]) -> str:
+    """Why the last of these that was refused was, empty where none was."""
+    why = ""
     for future in futures:
         try:
             future.result()
         except KafkaException as error:
-            print(error_of(error))
+            why = error_of(error).str()
+    return why
 
 
 def _expect(deadline: float, otherwise: str) -> None:

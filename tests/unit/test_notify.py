@@ -99,6 +99,20 @@ def test_what_was_sent_before_a_restart_is_only_told_again_while_it_is_open() ->
     assert len(receiver.taken) == 4, "again every minute: Alertmanager forgets"
 
 
+def test_what_was_told_just_now_is_not_told_again_at_once() -> None:
+    outbox = Outbox()
+    receiver = _Receiver(outbox)
+    outbox.remember(0, _open(1))
+    outbox.take(0, 0, _open(2))
+    receiver.run(NOW, NOW + REFRESH_S / 2)
+    first, refresh = receiver.taken
+    assert first.place == (0, 0)
+    assert [dict(alert.labels)["incident"] for alert in refresh.alerts] == [f"{1:016x}"]
+    receiver.run(NOW + REFRESH_S / 2, NOW + 2 * REFRESH_S + 1)
+    again = {dict(alert.labels)["incident"] for post in receiver.taken[2:] for alert in post.alerts}
+    assert again == {f"{1:016x}", f"{2:016x}"}
+
+
 def test_nothing_that_is_closed_is_refreshed() -> None:
     outbox = Outbox()
     receiver = _Receiver(outbox)

@@ -241,7 +241,7 @@ FLOW = RecordType(
         _u64("seq", "number of its operation, from 1; 0 in a sum"),
         _u32("rank", "rank of the device within the communicator"),
         _i32("peer", "rank at the other end"),
-        _enum("kind", Kind, "done, state or sum"),
+        _enum("kind", Kind, "done, state, sum, or orphan: its carrier died after its operation was over"),
         _enum("func", Func, "operation; 'any' in a sum"),
         _enum("direction", Direction, "which end this is"),
         _u8("current", "1: the device is working on its operation now"),

@@ -254,8 +254,12 @@ class Comparison:
             rows = self.told.flows.get(key, [])
             done = [row for row in rows if row["kind"] == Kind.DONE]
             if want.op.done and not flow.complete:  # its kernel is through, and who carries it has died
-                if done:
-                    yield f"flow {place} is told as done"
+                orphans = [row for row in rows if row["kind"] == Kind.ORPHAN]
+                if done or len(orphans) != 1 or rows[-1] != orphans[0]:
+                    kinds = [Kind(row["kind"]).name for row in rows]
+                    yield f"flow {place} of a dead carrier, told as {kinds}"
+                else:
+                    yield from self._flow(place, flow, rows[-1])
                 continue
             if len(done) != flow.complete or not rows or (done and rows[-1] != done[0]):
                 kinds = [Kind(row["kind"]).name for row in rows]

@@ -140,6 +140,8 @@ class Tick:
             return FLOW.empty(0)
         raw, of = picked(self.flow.raw, which), self.flow.of[which]
         known = translate.owners(self.coll.found.raw, self.coll.found.where)
+        if ((raw["flags"] & FlowFlag.FOREIGN > 0) & (of < 0)).any():
+            known = _owners(self.readings, self.coll.found)  # those that have ended, too
         flows = translate.flows(raw, self.flow.where[which], self.world, known, self.now, Kind.STATE)
         flows.rows["quiet_us"] = micros(self.flow.quiet_ns[which][flows.kept])
         of = of[flows.kept]
@@ -330,13 +332,14 @@ class Analysis:
 _NO_OWNERS = translate.owners(np.empty(0, layout.OPERATION), np.empty(0, np.intp))
 
 
-def _owners(readings: Readings, done: Operations) -> translate.Owners:
-    """All operations that a finished flow of another process may belong to."""
+def _owners(readings: Readings, others: Operations) -> translate.Owners:
+    """All operations that a flow of another process may belong to: those in the tables, and others."""
     snapshot = readings.snapshot
     raw, where = snapshot.operations, np.repeat(np.arange(len(readings)), snapshot.operation_count)
     used = control_state(raw["control"]) >= OperationState.OPEN
     return translate.owners(
-        stacked([picked(raw, used), done.raw], layout.OPERATION), np.concatenate([where[used], done.where])
+        stacked([picked(raw, used), others.raw], layout.OPERATION),
+        np.concatenate([where[used], others.where]),
     )
 
 

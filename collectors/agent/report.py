@@ -15,16 +15,17 @@ import numpy.typing as npt
 
 from collectors.agent.analysis import Analysis, Tick
 from collectors.agent.backlog import Flush
-from collectors.agent.budget import NOTHING, Limits, choose, demand, levels
+from collectors.agent.budget import Limits, choose, demand
 from collectors.agent.flush import Said, due, home, sections
 from collectors.agent.groups import picked, stacked
+from collectors.agent.held import Held, aged, levels_of
 from collectors.agent.layout import PAIR, CommunicatorState, Raw, Table
 from collectors.agent.metrics import Metrics
 from collectors.agent.positions import PAIRWISE, pair_positions, position_keys, positions
 from collectors.agent.stall import STALL_QUIET_NS, micros
 from collectors.agent.summarise import FlowPeriod, coll_sums
 from schemas.enums import Flag, Kind
-from schemas.records import COLL, FLOW, MAX_US, PROC, UNKNOWN_US, Records
+from schemas.records import COLL, FLOW, PROC, Records
 
 U64 = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
@@ -39,67 +40,8 @@ _HALF_TICK_NS = 50_000_000
 _EACH_SECOND_NS = SECOND_NS - _HALF_TICK_NS
 _IDLE_NS = IDLE_NS - _HALF_TICK_NS
 _MESSAGE_BYTES = 128
-HELD_ROWS = 40_000
-"""Finished rows kept until the second's end; beyond, those go first that a budget would not send anyway."""
-
-
 MAX_OWED = 10_000
 """Operations that were told to stall and whose end has not been told, at most."""
-
-
-class Held:
-    """Finished operations and flows of the running second."""
-
-    def __init__(self, bounded: bool) -> None:
-        self._bounded = bounded
-        self._parts: dict[str, list[tuple[int, Records]]] = {COLL.name: [], FLOW.name: []}
-        self._rows = 0
-        self._level = 0
-        self.thinned = 0
-        """Rows let go in this second."""
-
-    def add(self, name: str, rows: Records, now: int) -> None:
-        """Keep rows of a section, aged at `now`, as far as there is room."""
-        if self._level:
-            kept = picked(rows, levels_of(rows) >= self._level)
-            self.thinned += len(rows) - len(kept)
-            rows = kept
-        if len(rows):
-            self._parts[name].append((now, rows))
-            self._rows += len(rows)
-        while self._bounded and self._rows > HELD_ROWS and self._level < NOTHING:
-            self._level += 1
-            before, self._rows = self._rows, 0
-            for section, parts in self._parts.items():
-                kept_parts = [(at, picked(part, levels_of(part) >= self._level)) for at, part in parts]
-                self._parts[section] = kept_parts
-                self._rows += sum(len(part) for _, part in kept_parts)
-            self.thinned += before - self._rows
-
-    def take(self, now: int) -> tuple[Records, Records, int]:
-        """Operations, flows, aged at `now`, and how many rows were let go; a new second begins."""
-        coll, flow = (
-            stacked([aged(rows, now - at) for at, rows in self._parts[record.name]], record.dtype)
-            for record in (COLL, FLOW)
-        )
-        thinned = self.thinned
-        self._parts = {COLL.name: [], FLOW.name: []}
-        self._rows = self._level = self.thinned = 0
-        return coll, flow, thinned
-
-
-def aged(rows: Records, ns: int) -> Records:
-    """The rows, so much later: age and quiet time count to when they are told."""
-    rows = np.frombuffer(bytearray(np.ascontiguousarray(rows)), rows.dtype)
-    for name in ("age_us", "quiet_us"):
-        later = np.minimum(rows[name].astype(np.int64) + ns // 1000, MAX_US)
-        rows[name] = np.where(rows[name] == UNKNOWN_US, UNKNOWN_US, later)
-    return rows
-
-
-def levels_of(rows: Records) -> npt.NDArray[np.uint8]:
-    """Levels of operations or flows: those of one operation are equal."""
-    return levels(np.ascontiguousarray(rows["comm"]), np.ascontiguousarray(rows["seq"]))
 
 
 class Reporter:
@@ -110,6 +52,9 @@ class Reporter:
         self._held = Held(bounded=limits.host_bytes > 0)
         self._coll_done: list[Records] = []
         self._forced: list[tuple[int, Records]] = []
+        self._forced_flows: list[tuple[int, Records]] = []
+        self._abandoned = np.empty(0, np.uint64)
+        """Keys of the flows that are in `_forced_flows`, or were."""
         self._period = FlowPeriod()
         self._owed = np.empty(0, np.uint64)
         self._stalls, self._unseen, self._flows = Said(), Said(), Said()
@@ -128,6 +73,7 @@ class Reporter:
         states, flows = self._states(tick, _HALF_TICK_NS if self.due(tick.now) else _EACH_SECOND_NS)
         self._take_done(tick)
         self._orphans(tick)
+        self._orphan_flows(tick)
         if not whole and not len(states) and not len(flows):
             return []
         coll, flow, proc = [states], [flows], []
@@ -138,7 +84,8 @@ class Reporter:
             coll += self._position_rows(tick, analysis)
             coll.append(coll_sums(stacked(self._coll_done, COLL.dtype)))
             coll += [aged(rows, tick.now - at) for at, rows in self._forced]
-            self._coll_done, self._forced = [], []
+            flow += [aged(rows, tick.now - at) for at, rows in self._forced_flows]
+            self._coll_done, self._forced, self._forced_flows = [], [], []
             self.told_at = tick.now
             if last or tick.now >= self._next_period - _HALF_TICK_NS:
                 self._next_period = tick.now + FLOW_PERIOD_NS
@@ -195,6 +142,24 @@ class Reporter:
         self._forced.append((tick.now, orphans))
         for traced, new in zip(tick.readings.traced, fresh.tolist(), strict=True):
             traced.told_dead = traced.told_dead or new
+
+    def _orphan_flows(self, tick: Tick) -> None:
+        """Once, for what a process that died had in flight of an operation that is over or gone.
+
+        With PXN a kernel may be through before the process that carries its flow is. Flows of operations
+        in flight are told with those (see _states).
+        """
+        died = np.array([traced.died_at is not None for traced in tick.readings.traced], np.bool_)
+        if not died.any():
+            return
+        abandoned = died[tick.flow.where] & (tick.flow.of < 0)
+        fresh = abandoned & ~np.isin(tick.flow.keys, self._abandoned)
+        self._abandoned = tick.flow.keys[abandoned]
+        if fresh.any():
+            rows = tick.flow_states(fresh)
+            rows["kind"] = Kind.ORPHAN
+            rows["flags"] |= np.uint32(Flag.DIED)
+            self._forced_flows.append((tick.now, rows))
 
     def _affordable(self, tick: Tick, spent: int) -> tuple[Records, Records]:
         """Single finished operations and flows of this second, as far as the budget goes."""

@@ -78,6 +78,7 @@ SAMPLE = [
     Case("n2_ring8_gpuhang1", 6, "flows"), Case("n2_pp8_healthy", 5, "kernel"), Case("n_netprof2", 6, "ops"),
     Case("e_gpuhang4", 4, "kernel"), Case("n2_pxn8_gpuhang2", 4, "flows"), Case("a_tpdp4", 4, "flows"),
     Case("e_gpuhang4", 3, "kernel"), Case("a_p2p4", 3, "flows"), Case("n2_ring8_sigstop2", 3, "ops"),
+    Case("n2_pxn8_kill4", 6, "kernel"),
 ]  # fmt: skip
 MOMENTS = [
     Case("a_nonblock4", 6, "flows", 0.55), Case("n2_pxn8_gpuhang2", 6, "kernel", 0.5),

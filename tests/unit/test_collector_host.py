@@ -338,6 +338,27 @@ def test_a_finished_flow_finds_an_operation_that_is_launched_while_the_host_is_r
     assert (flow["comm"], flow["rank"], flow["seq"], flow["func"]) == (0xA, 5, 42, Func.ALL_REDUCE)
 
 
+def test_what_a_dead_process_carried_of_an_operation_that_is_over_is_told_once(tmp_path: Path) -> None:
+    """The owner's kernel is through; of its flow this is all that anybody will ever know."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    host = Host(folder)
+    owner, relay = host.process(nonce=0xAAAAA), host.process(nonce=0xBBBBB, pid=(1 << 22) + 5, start_ticks=77)
+    owner.communicator(comm=0xA, rank=5, nranks=8)
+    relay.communicator(comm=0xB, rank=1)
+    owner.operation(0, at(-2000), seq=42, visibility=Visibility.KERNEL)
+    relay.flow(
+        0, 0, parent=owner.handle(0), context=owner.context(0), flags=FlowFlag.FOREIGN, op=0xFFFF_FFFF,
+        comm=0xFFFF_FFFF, rank=5, seq=0, func=0, launch_tick=0, start_tick=at(-1990), counters=(4, 3, 2, 0),
+    )  # fmt: skip
+    owner.end(0, at(-1000), EndReason.BY_KERNELS)
+    flushes = host.run(0, 3000)
+    (flow,) = rows(flushes, "flow")
+    assert (flow["kind"], Flag(int(flow["flags"]))) == (Kind.ORPHAN, Flag.DIED)
+    assert (flow["comm"], flow["rank"], flow["seq"], flow["func"]) == (0xA, 5, 42, Func.ALL_REDUCE)
+    assert (flow["ready"], flow["transmitted"], flow["done"]) == (4, 3, 2)
+
+
 def test_a_process_that_falls_silent_is_told_at_once(host: Host) -> None:
     """Between two seconds, and once: who waits for it learns then that it launches nothing."""
     made = host.process()

@@ -119,8 +119,10 @@ class Reporter:
             fresh = ~tick.done.told
             counted = (done["kind"] == Kind.DONE) & ~tick.done.amended & fresh
             self._coll_done.append(picked(done, counted))
-            must = ((done["kind"] == Kind.ORPHAN) | np.isin(tick.done.keys, self._owed)) & fresh
-            self._owed = np.setdiff1d(self._owed, tick.done.keys)
+            must = (done["kind"] == Kind.ORPHAN) & fresh
+            if len(self._owed):  # most hosts never owe anything
+                must |= np.isin(tick.done.keys, self._owed) & fresh
+                self._owed = np.setdiff1d(self._owed, tick.done.keys)
             if must.any():
                 self._forced.append((tick.now, picked(done, must)))
             self._held.add(COLL.name, picked(done, fresh & ~must), tick.now)

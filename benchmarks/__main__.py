@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import cold_start, collector, kernels, live, native, windows, worker
+from benchmarks import cold_start, collector, kernels, live, native, store, windows, worker
 
 
 def main() -> None:
@@ -13,6 +13,7 @@ def main() -> None:
     native.main()
     collector.main()
     worker.run(list(worker.SHARES))
+    store.run()
     cold_start.main()
 
 

@@ -28,8 +28,8 @@ _TOOK_US = 3000
 _JITTER_US = 1000
 _MESSAGE_BYTES = 128
 """What the collector reckons for each communicator's envelope."""
-_BEGAN_NS = 1_790_000_000_000_000_000
-_SECOND_NS = 1_000_000_000
+BEGAN_NS = 1_790_000_000_000_000_000
+SECOND_NS = 1_000_000_000
 _STATE_QUIET_US = 300_000
 
 I64 = npt.NDArray[np.int64]
@@ -144,6 +144,21 @@ class Hosts:
                 flow.add(dev, rows)
         return self._flushes(number, coll, flow, partitions, wanted, {}, 0)
 
+    def every_flow(self, number: int) -> Records:
+        """All flows of second `number`, whatever the budget; of their times only `launched` is set."""
+        parts = []
+        draw = np.random.default_rng((self._seed, number))
+        for use in self.uses:
+            seq = np.arange(number * use.operations + 1, (number + 1) * use.operations + 1)
+            which, seqs = (each.ravel() for each in np.meshgrid(np.arange(self.ranks), seq, indexing="ij"))
+            late = draw.integers(0, _JITTER_US * 1000, (self.ranks, use.operations))
+            for dev, rows in self._flows(use, which, seqs, Kind.DONE):
+                place = rows["seq"].astype(np.int64) - 1 - number * use.operations
+                rows["launched"] = BEGAN_NS + number * SECOND_NS + late[dev, place]
+                rows["launched"] += place * (SECOND_NS * 9 // 10) // use.operations
+                parts.append(rows)
+        return np.concatenate(parts)
+
     def stalled(
         self, number: int, began: int, culprit: int, partitions: int, wanted: Sequence[int]
     ) -> list[Flush]:
@@ -166,8 +181,12 @@ class Hosts:
             # Of those of which only the launch shows, and which others do not wait for, hosts tell each 5 s.
             told = launched if (number - began) % FLOW_PERIOD_S == 0 else stands
             which = mine[told[mine]]
-            coll.add(which, self._states(use, which, done + 1, quiet_us, 2 if inside else 1))
+            since = BEGAN_NS + began * SECOND_NS
+            states = self._states(use, which, done + 1, quiet_us, 2 if inside else 1)
+            states["launched"] = since
+            coll.add(which, states)
             for dev, rows in self._flows(use, mine[stands[mine]], np.full(self.ranks, done + 1), Kind.STATE):
+                rows["launched"], rows["age_us"] = since, quiet_us
                 flow.add(dev, rows)
             alike[use.name] = np.flatnonzero(stands)
         return self._flushes(number, coll, flow, partitions, wanted, alike, quiet_us)
@@ -255,14 +274,13 @@ class Hosts:
     def _launched(self, use: _Use, seq: npt.NDArray[np.integer], which: I64, number: int, jitter: I64) -> I64:
         """By the host's clock, ns: the operations of a second follow one another evenly."""
         place = seq.astype(np.int64) - 1 - number * use.operations
-        begin = place * (_SECOND_NS * 9 // 10) // use.operations
-        return _BEGAN_NS + number * _SECOND_NS + begin + jitter[which] * 1000
+        begin = place * (SECOND_NS * 9 // 10) // use.operations
+        return BEGAN_NS + number * SECOND_NS + begin + jitter[which] * 1000
 
     def _states(self, use: _Use, which: I64, seq: int, quiet_us: int, current: int) -> Records:
         rows = self._rows(use, which, Kind.STATE)
         rows["seq"], rows["current"], rows["n"] = seq, current, 1
         rows["bytes"], rows["count"] = 1 << 26, 1 << 25
-        rows["launched"] = _BEGAN_NS
         rows["age_us"] = rows["quiet_us"] = quiet_us
         return rows
 
@@ -339,7 +357,7 @@ class Hosts:
             sections = {COLL.name: colls[host], FLOW.name: flows[host], PROC.name: procs[dev[ours]]}
             found.append(
                 Flush(
-                    self.job, 1, _BEGAN_NS + (number + 1) * _SECOND_NS,
+                    self.job, 1, BEGAN_NS + (number + 1) * SECOND_NS,
                     alive[_within(alive, partitions, wanted)],
                     {name: rows for name, rows in sections.items() if len(rows)}, comm[ours],
                 )

@@ -37,45 +37,44 @@ _LINES = """
     ORDER BY number
 """
 
+# Single values, which ClickHouse works out once for a query however often they stand in it; named subqueries
+# it repeats.
 _SCOPE = """
     WITH
-        told AS (SELECT * FROM nccl.incidents FINAL WHERE id = ${incident:sqlstring}),
-        nodes AS
+        (SELECT argMax((job, attempt, incident), revision) FROM nccl.incidents WHERE id = ${incident:sqlstring}) AS told,
+        arrayMap(
+            node -> reinterpretAsUInt64(reverse(unhex(node.dev))),
+            arrayConcat(
+                JSONExtract(ifNull(told.3, ''), 'culprits', 'Array(Tuple(dev String))'),
+                JSONExtract(ifNull(told.3, ''), 'candidates', 'Array(Tuple(dev String))'))) AS named,
+        (SELECT any((job, attempt)) FROM nccl.members WHERE job_name = told.1 AND attempt_name = told.2) AS life,
         (
-            SELECT arrayConcat(
-                JSONExtract(incident, 'culprits', 'Array(Tuple(dev String))'),
-                JSONExtract(incident, 'candidates', 'Array(Tuple(dev String))')) AS all
-            FROM told
-        ),
-        named AS (SELECT arrayJoin(arrayMap(node -> reinterpretAsUInt64(reverse(unhex(node.dev))), all)) AS dev FROM nodes),
+            SELECT max(epoch) FROM nccl.waits
+            WHERE job = life.1 AND attempt = life.2 AND waiter_kind = 'operation'
+                AND (has(named, holder) OR has(named, holder_peer))
+        ) AS last,
+        (
+            SELECT groupArray(spoke)
+            FROM
+            (
+                SELECT (partition, max(epoch)) AS spoke FROM nccl.waits
+                WHERE job = life.1 AND attempt = life.2 AND epoch BETWEEN last - 2 AND last
+                GROUP BY partition
+            )
+        ) AS spoken,
         places AS
         (
-            SELECT job, attempt, comm, dev, rank AS seat, name, world_rank,
+            SELECT comm, dev, name,
                 concat('rank ', toString(ifNull(world_rank, rank)), if(host IS NULL, '', concat(' on ', host))) AS title
             FROM nccl.members
-            WHERE job_name IN (SELECT job FROM told) AND attempt_name IN (SELECT attempt FROM told)
-        ),
-        said AS
-        (
-            SELECT *
-            FROM nccl.waits
-            WHERE job IN (SELECT job FROM places) AND attempt IN (SELECT attempt FROM places)
-        ),
-        last AS
-        (
-            SELECT max(epoch) AS epoch FROM said
-            WHERE waiter_kind = 'operation' AND (holder IN (SELECT dev FROM named) OR holder_peer IN (SELECT dev FROM named))
+            WHERE job = life.1 AND attempt = life.2
         ),
         waits AS
         (
             SELECT DISTINCT * EXCEPT (ingested, epoch)
-            FROM said
-            WHERE (partition, epoch) IN
-            (
-                SELECT partition, max(epoch) FROM said
-                WHERE epoch BETWEEN (SELECT epoch FROM last) - 2 AND (SELECT epoch FROM last)
-                GROUP BY partition
-            )
+            FROM nccl.waits
+            WHERE job = life.1 AND attempt = life.2 AND epoch BETWEEN last - 2 AND last
+                AND has(spoken, (partition, epoch))
         )
 """
 
@@ -135,8 +134,7 @@ _NODES = (
                 holder_kind = 'link', concat(places.title, ' → ', other.title),
                 places.title) AS title,
             if(holder_kind = 'operation', places.name, 'holds') AS subtitle,
-            holder_kind != 'operation'
-                AND (holder IN (SELECT dev FROM named) OR holder_peer IN (SELECT dev FROM named)) AS cause
+            holder_kind != 'operation' AND (has(named, holder) OR has(named, holder_peer)) AS cause
         FROM ends
         LEFT JOIN (SELECT comm, dev, title, name FROM places UNION ALL SELECT DISTINCT comm, 0, '', name FROM places)
             AS places ON places.comm = ends.comm AND places.dev = if(holder_kind = 'operation', 0, ends.holder)
@@ -151,13 +149,22 @@ _NODES = (
 _COUNTERS = (
     _SCOPE
     + """
-    , guilty AS
+    , held AS
     (
-        SELECT comm, seq, channel FROM waits
-        WHERE waiter_kind = 'operation' AND (holder IN (SELECT dev FROM named) OR holder_peer IN (SELECT dev FROM named))
-        ORDER BY total > 0 DESC, holder_kind = 'link' DESC, channel
-        LIMIT 1
-    )
+        SELECT comm, seq, channel, total, holder_kind FROM waits
+        WHERE waiter_kind = 'operation' AND (has(named, holder) OR has(named, holder_peer))
+    ),
+    shown AS
+    (
+        SELECT comm, seq, min(channel) AS first, uniqExact(rank) AS ends FROM nccl.flows
+        WHERE job = life.1 AND (comm, seq) IN (SELECT comm, seq FROM held)
+        GROUP BY comm, seq
+    ),
+    -- Whoever has launched nothing has no flow of its own: those show it that wait for it, the fewer the clearer.
+    (
+        SELECT argMin((comm, seq, if(channel < 0, first, channel)), (total = 0, holder_kind != 'link', ends, channel))
+        FROM held JOIN shown USING (comm, seq)
+    ) AS guilty
     SELECT time, concat('rank ', toString(rank), if(direction = 'send', ' → ', ' ← '), 'rank ', toString(peer), ' ', counter.1) AS name,
         counter.2 AS steps
     FROM
@@ -166,8 +173,7 @@ _COUNTERS = (
             if(direction = 'send', [('ready', ready), ('transmitted', transmitted), ('done', done)],
                 [('posted', posted), ('received', received), ('consumed', consumed)]) AS counters
         FROM nccl.flows AS flows
-        WHERE job IN (SELECT job FROM places) AND attempt IN (SELECT attempt FROM places)
-            AND (comm, seq, channel) IN (SELECT comm, seq, channel FROM guilty)
+        WHERE job = life.1 AND attempt = life.2 AND comm = guilty.1 AND seq = guilty.2 AND channel = guilty.3
             AND direction = '{direction}' AND kind IN ('state', 'done', 'orphan') AND age_us != 4294967295
     )
     ARRAY JOIN counters AS counter

@@ -173,30 +173,37 @@ def _flows(client: Client, scope: _Scope, waits: list[dict[str, Any]]) -> tuple[
         client,
         f"""
         SELECT
-            rank, peer, channel, direction, func, seq, max(total) AS total,
+            comm, rank, peer, channel, direction, func, seq, max(total) AS total,
             maxIf(quiet_us, quiet_us != 4294967295) AS still_us,
             {", ".join(f"max({name}) AS {name}" for name in (*_SENDER, *_RECEIVER))},
             rank IN {{ranks:Array(UInt32)}} OR peer IN {{ranks:Array(Int32)}} AS near,
-            channel = {{channel:Int16}} AS same
+            channel = {{channel:Int16}} AS same, comm = {{comm:UInt64}} AND seq = {{seq:UInt64}} AS leads
         FROM nccl.flows
-        WHERE job = {{job:UInt64}} AND attempt = {{attempt:UInt64}} AND comm = {{comm:UInt64}}
-            AND seq = {{seq:UInt64}} AND kind IN ('state', 'orphan')
-        GROUP BY rank, peer, channel, direction, func, seq
-        ORDER BY same DESC, near DESC, channel, least(rank, peer), greatest(rank, peer), direction
+        WHERE job = {{job:UInt64}} AND attempt = {{attempt:UInt64}} AND kind IN ('state', 'orphan')
+            AND comm IN {{comms:Array(UInt64)}} AND seq IN {{seqs:Array(UInt64)}}
+        GROUP BY comm, rank, peer, channel, direction, func, seq
+        ORDER BY leads DESC, comm, seq, same DESC, near DESC, channel, least(rank, peer),
+            greatest(rank, peer), direction
         LIMIT {{limit:UInt32}}
         """,
         job=scope.job, attempt=scope.attempt, comm=lead["comm"], seq=lead["seq"], channel=lead["channel"],
+        comms=sorted({row["comm"] for row in held}), seqs=sorted({row["seq"] for row in held}),
         ranks=ranks, limit=MAX_FLOWS,
     )  # fmt: skip
-    return tuple(_flow(scope, lead["comm"], row) for row in rows)
+    held_up = {(row["comm"], row["seq"]) for row in held}
+    shown = [row for row in rows if (row["comm"], row["seq"]) in held_up]
+    # Whoever has launched nothing may hold several operations, of which not all show flows: one says enough.
+    return tuple(
+        _flow(scope, row) for row in shown if (row["comm"], row["seq"]) == (shown[0]["comm"], shown[0]["seq"])
+    )
 
 
-def _flow(scope: _Scope, comm: int, row: Mapping[str, Any]) -> Flow:
+def _flow(scope: _Scope, row: Mapping[str, Any]) -> Flow:
     names = _SENDER if row["direction"] == "send" else _RECEIVER
-    world = {rank: scope.seats.get((comm, rank)) for rank in (row["rank"], row["peer"])}
+    world = {rank: scope.seats.get((row["comm"], rank)) for rank in (row["rank"], row["peer"])}
     rank, peer = (own if (own := world[each]) is not None else each for each in (row["rank"], row["peer"]))
     return Flow(
-        _operation(scope, comm, row),
+        _operation(scope, row["comm"], row),
         rank, peer, row["channel"], row["direction"], row["total"],
         tuple((name, row[name]) for name in names), row["still_us"] / 1e6,
     )  # fmt: skip

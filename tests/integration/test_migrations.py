@@ -59,6 +59,16 @@ def test_every_table_deduplicates_by_token(store: Client) -> None:
     assert missing == []
 
 
+@pytest.mark.usefixtures("migrated_store_url")
+def test_the_tables_that_grow_are_stored_small(store: Client) -> None:
+    """Without a codec a flow takes 32 bytes on disk, with one 11 (python -m benchmarks.store)."""
+    plain = store.query(
+        "SELECT table, name FROM system.columns "
+        "WHERE database = 'nccl' AND table IN ('flows', 'coll') AND compression_codec = ''"
+    ).result_rows
+    assert plain == []
+
+
 @by_name
 @pytest.mark.usefixtures("migrated_store_url")
 def test_bytes_survive_the_table(store: Client, record: RecordType) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.hosts import A_HOST, Hosts
+from benchmarks.hosts import A_HOST, BEGAN_NS, SECOND_NS, Hosts
 from collectors.agent.budget import Limits
 from collectors.agent.flush import Counts, messages
 from schemas.enums import Kind
@@ -60,3 +60,14 @@ def test_of_a_hang_all_but_the_culprit_tell_where_they_stand() -> None:
     rows = COLL.joined(flush.sections[COLL.name] for flush in flushes)
     standing = set(rows["dev"][rows["kind"] == Kind.STATE].tolist())
     assert standing == set(np.delete(hosts.devs, culprit).tolist())
+
+
+def test_every_flow_of_a_second_is_there_once_and_launched_in_it() -> None:
+    hosts = Hosts(RANKS)
+    rows = hosts.every_flow(7)
+    # 20 data parallel operations (two directions and channels), 16 sends and receives, a ring of hosts.
+    assert len(rows) == RANKS * (20 * 2 * 2 + 16 + 16) + hosts.hosts * 2 * 2
+    key = rows[["comm", "rank", "func", "seq", "peer", "direction", "channel"]]
+    assert len(np.unique(key)) == len(rows)
+    second = (rows["launched"].astype(np.int64) - BEGAN_NS) // SECOND_NS
+    assert second.tolist() == [7] * len(rows)

@@ -105,16 +105,18 @@ def file_bytes(given: str | None) -> tuple[int, bool]:
 
     >>> file_bytes("8M"), file_bytes("1K"), file_bytes("lots"), file_bytes(None)
     ((8388608, True), (262144, False), (4194304, False), (4194304, True))
+    >>> file_bytes("4.5M"), file_bytes("1T")
+    ((4194304, False), (4194304, False))
     """
     if not given:
         return USUAL_BYTES, True
-    found = re.match(r"\s*\+?(\d+)([kKmMgG]?)(.*)", given, re.DOTALL)
+    found = re.fullmatch(r"\s*\+?(\d+)([kKmMgG]?)", given)
     number = int(found[1]) if found else 0
     if found is None or not 0 < number <= _MAX_BYTES:
         return USUAL_BYTES, False
     asked = number << {"": 0, "k": 10, "m": 20, "g": 30}[found[2].lower()]
     taken = min(max(asked, _MIN_BYTES), _MAX_BYTES)
-    return taken, taken == asked and not found[3]
+    return taken, taken == asked
 
 
 def on(given: str | None) -> bool:
@@ -139,7 +141,7 @@ def check_environment(environment: Mapping[str, str]) -> list[Check]:
     size, taken = file_bytes(environment.get("MYCROFT_SHM_BYTES"))
     if not taken:
         says = (
-            f"MYCROFT_SHM_BYTES={environment['MYCROFT_SHM_BYTES']} is out of range: the plugin takes {size}"
+            f"MYCROFT_SHM_BYTES={environment['MYCROFT_SHM_BYTES']} is no size that the plugin takes: it takes {size}"
         )
         found.append(warning(name, says, "a number from 256K to 1G"))
     if on(environment.get("MYCROFT_DISABLE")):

@@ -5,16 +5,15 @@
 
 #include <cstdio>
 
-#include "comms.h"
-
 namespace mycroft {
 
 Chain g_chain;
 
 namespace {
 
-constexpr uint32_t kLasting = 32768;  // pairs of calls, operations, flows: handed out in a circle
-constexpr uint32_t kBrief = 32768;    // pairs of steps, controls, kernel channels: a stack
+constexpr uint32_t kLasting = 32768;   // pairs of calls, operations, flows: handed out in a circle
+constexpr uint32_t kBrief = 32768;     // pairs of steps, controls, kernel channels: a stack
+constexpr uint32_t kContexts = 16384;  // the first stand for Mycroft's own slots
 
 struct Entry {
     uint64_t ours;
@@ -24,7 +23,15 @@ struct Entry {
     bool stopped;
 };
 
+struct Context {
+    uint64_t context;
+    ContextPair pair;
+};
+
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+Context contexts[kContexts];
+uint32_t context_hand = kMaxCommunicators;
+uint32_t context_generation = 0;
 Entry entries[kLasting + kBrief];
 uint32_t hand = 0;
 uint32_t free_brief = 0;  // 1 + slot
@@ -36,6 +43,17 @@ struct Locked {
     Locked() { pthread_mutex_lock(&lock); }
     ~Locked() { pthread_mutex_unlock(&lock); }
 };
+
+// A child of fork has the pairs, and no thread that might hold the lock.
+void before_fork() {
+    pthread_mutex_lock(&lock);
+}
+void after_fork() {
+    pthread_mutex_unlock(&lock);
+}
+void in_child() {
+    lock = PTHREAD_MUTEX_INITIALIZER;
+}
 
 void make_ready() {
     if (ready) return;
@@ -52,6 +70,13 @@ Entry* entry_of(const void* handle) {
     if (!ours(value, kChainHandle)) return nullptr;
     Entry& entry = entries[handle_slot(value)];
     return (entry.generation & kGeneration24) == generation24(value) ? &entry : nullptr;
+}
+
+Context* context_of(const void* context) {
+    const uint64_t value = as_integer(context);
+    if (!ours(value, kContextHandle) || handle_slot(value) >= kContexts) return nullptr;
+    Context& found = contexts[handle_slot(value)];
+    return found.context == value ? &found : nullptr;
 }
 
 void* load(const char* name) {
@@ -71,7 +96,11 @@ const void* chain_load(int api, abi::Logger log) {
     if (!tried) {
         tried = true;
         library = load(name);
-        if (library == nullptr) say(log, abi::kLogWarn, "Mycroft: cannot load MYCROFT_CHAIN=%s", name);
+        if (library == nullptr) {
+            say(log, abi::kLogWarn, "Mycroft: cannot load MYCROFT_CHAIN=%s", name);
+        } else {
+            pthread_atfork(before_fork, after_fork, in_child);
+        }
     }
     if (library == nullptr) return nullptr;
     char symbol[32];
@@ -90,14 +119,38 @@ const void* chain_load(int api, abi::Logger log) {
     return table;
 }
 
-void chain_remember(uint64_t context, void* theirs) {
-    const uint32_t slot = communicator_of(context);
-    if (slot != kNone) g_chain.contexts[slot].release(theirs);
+void* chain_open(ContextPair pair) {
+    Locked guard;
+    if (pair.ours != 0) {
+        contexts[handle_slot(pair.ours)] = {pair.ours, pair};
+        return as_pointer(pair.ours);
+    }
+    if (pair.theirs == nullptr) return nullptr;
+    for (uint32_t probe = kMaxCommunicators; probe < kContexts; ++probe) {
+        const uint32_t slot = context_hand;
+        context_hand = context_hand + 1 < kContexts ? context_hand + 1 : kMaxCommunicators;
+        if (contexts[slot].pair.theirs != nullptr) continue;
+        const uint64_t context = make_handle(kContextHandle, g.nonce_tag, slot, ++context_generation);
+        contexts[slot] = {context, pair};
+        return as_pointer(context);
+    }
+    return nullptr;
 }
 
-void* chain_context(void* context) {
-    const uint32_t slot = communicator_of(as_integer(context));
-    return slot != kNone ? g_chain.contexts[slot].acquire() : nullptr;
+ContextPair chain_context(const void* context) {
+    Locked guard;
+    const Context* const found = context_of(context);
+    return found != nullptr ? found->pair : ContextPair{as_integer(context), nullptr, nullptr};
+}
+
+ContextPair chain_close(const void* context) {
+    Locked guard;
+    Context* const found = context_of(context);
+    if (found == nullptr) return {as_integer(context), nullptr, nullptr};
+    const ContextPair pair = found->pair;
+    found->pair.theirs = nullptr;
+    found->pair.mask = nullptr;
+    return pair;
 }
 
 uint64_t chain_pair(HandlePair pair, bool brief) {

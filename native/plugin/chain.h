@@ -2,8 +2,9 @@
 //
 // It is called with its own contexts, handles and parents, for the events of its own mask, as if it were
 // alone. NCCL holds a pair (kChainHandle) of both handles. It must export the version that NCCL asked us for.
-// It sees no proxy operations of other processes (PXN): their contexts mean nothing here. Should Mycroft
-// itself be off, everything goes to it untouched.
+// It sees no proxy operations of other processes (PXN): their contexts mean nothing here. Which context and
+// handle of its stands for which of NCCL's is kept in this process's own memory, so it goes on as well where
+// Mycroft is off, has no room for a communicator, or has lost its file.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,9 @@
 namespace mycroft {
 
 struct Chain {
-    Cell<const void*> table;   // its ncclProfiler_vN
-    Cell<uint32_t> untouched;  // 1: Mycroft is off, pass everything through
-    int mask = 0;              // its own; it may rewrite it at any time
+    Cell<const void*> table;  // its ncclProfiler_vN
+    int mask = 0;             // its own; it may rewrite it at any time
     Cell<int> mask_seen;
-    Cell<void*> contexts[kMaxCommunicators];
 };
 
 extern Chain g_chain;
@@ -26,9 +25,20 @@ extern Chain g_chain;
 // Loads the plugin named by the settings, once; null if there is none or it lacks that version.
 const void* chain_load(int api, abi::Logger log);
 
-// Its context of this communicator.
-void chain_remember(uint64_t context, void* theirs);
-void* chain_context(void* context);
+struct ContextPair {
+    uint64_t ours;  // 0: Mycroft does not trace this communicator
+    void* theirs;   // null: the other plugin does not
+    int* mask;      // NCCL's
+};
+
+// The context for NCCL: ours where there is one, else one that only stands for theirs.
+void* chain_open(ContextPair pair);
+
+// The pair of a context; {context, null} of another process's.
+ContextPair chain_context(const void* context);
+
+// The same, and from now on theirs is null: it is finalised once.
+ContextPair chain_close(const void* context);
 
 struct HandlePair {
     uint64_t ours;

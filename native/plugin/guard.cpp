@@ -15,8 +15,11 @@ void (*on_loss)() = nullptr;
 struct sigaction previous;
 
 void pass_on(int signal, siginfo_t* info, void* context) {
+    const bool sent = info->si_code <= 0;  // by kill(), not by a fault
     if (previous.sa_flags & SA_SIGINFO) {
         previous.sa_sigaction(signal, info, context);
+    } else if (previous.sa_handler == SIG_IGN && sent) {
+        return;
     } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
         // A fault that is ignored would come back for ever: let it end the process, as it would have.
         struct sigaction standard{};
@@ -45,6 +48,10 @@ void handle(int signal, siginfo_t* info, void* context) {
 }
 
 }  // namespace
+
+void unguard() {
+    guarded_bytes = 0;
+}
 
 void guard(void* base, uint64_t bytes, void (*lost)()) {
     guarded = static_cast<char*>(base);

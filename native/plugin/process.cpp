@@ -42,6 +42,7 @@ void file_lost() {
 void forked() {
     child.set(1);
     g.on.set(0);
+    unguard();
     if (g.header != nullptr) munmap(g.header, g.file_bytes);
     g.header = nullptr;
 }
@@ -145,14 +146,18 @@ void publish() {
 
 bool start(abi::Logger log) {
     g.settings = read_settings();
+    const uint64_t nonce = random64();
+    g.nonce_tag = static_cast<uint32_t>(nonce >> 44);  // a chained plugin's handles have it, too
     if (g.settings.disabled) {
         say(log, abi::kLogInfo, "Mycroft: off (MYCROFT_DISABLE)");
         return false;
     }
-    const uint64_t nonce = random64();
+    if (g.settings.no_size != nullptr) {
+        say(log, abi::kLogWarn, "Mycroft: MYCROFT_SHM_BYTES=%s is no size; taking %llu", g.settings.no_size,
+            static_cast<unsigned long long>(g.settings.shm_bytes));
+    }
     const uint64_t start_ticks = process_start_ticks();
     g.pid = static_cast<uint32_t>(getpid());
-    g.nonce_tag = static_cast<uint32_t>(nonce >> 44);
     g.step_head = head_of(kStepHandle);
     g.flow_head = head_of(kFlowHandle);
     g.file_bytes = g.settings.shm_bytes;
@@ -182,7 +187,6 @@ bool start(abi::Logger log) {
     g.tier.set(g.settings.tier);
     g.header->applied_tier.set(g.settings.tier);
     g.tier_epoch.set(1);
-    pthread_atfork(nullptr, nullptr, forked);
     publish();
     say(log, abi::kLogInfo, "Mycroft: tracing to %s/%s", g.settings.dir, name);
     return true;
@@ -205,6 +209,7 @@ bool process_start(abi::Logger log) {
     pthread_mutex_lock(&starting);
     if (!tried) {
         tried = true;
+        pthread_atfork(nullptr, nullptr, forked);
         start(log);
     }
     pthread_mutex_unlock(&starting);

@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "events.h"
+#include "hooks.h"
 #include "identity.h"
 
 namespace mycroft {
@@ -79,6 +80,21 @@ struct Locked {
     Locked() { pthread_mutex_lock(&lock); }
     ~Locked() { pthread_mutex_unlock(&lock); }
 };
+
+// A child of fork records nothing: its lines would stand among its parent's. The lock is held over the fork,
+// so no line is half in the buffer.
+void before_fork() {
+    pthread_mutex_lock(&lock);
+}
+void after_fork() {
+    pthread_mutex_unlock(&lock);
+}
+void in_child() {
+    lock = PTHREAD_MUTEX_INITIALIZER;
+    g_hooks.set(g_hooks.get() & ~static_cast<uint32_t>(kHookRecord));
+    close(fileno(file));
+    failed = true;
+}
 
 uint32_t thread_number() {
     const pthread_t self = pthread_self();
@@ -174,7 +190,7 @@ void write_process() {
 
 bool recorder_open(const char* folder, abi::Logger log) {
     Locked guard;
-    if (file != nullptr || failed) return file != nullptr;
+    if (file != nullptr || failed) return !failed;
     char path[512];
     mkdir(folder, 0777);
     std::snprintf(path, sizeof path, "%s/%d-%016" PRIx64 ".jsonl", folder, getpid(), random64());
@@ -186,6 +202,7 @@ bool recorder_open(const char* folder, abi::Logger log) {
         return false;
     }
     setvbuf(file, nullptr, _IOLBF, 1 << 16);  // a killed process leaves whole lines
+    pthread_atfork(before_fork, after_fork, in_child);
     write_process();
     return true;
 }

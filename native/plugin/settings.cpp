@@ -1,5 +1,6 @@
 #include "settings.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -20,18 +21,16 @@ bool flag(const char* name, bool otherwise) {
     return std::strcmp(value, "0") != 0 && std::strcmp(value, "false") != 0 && std::strcmp(value, "no") != 0;
 }
 
-uint64_t bytes(const char* name, uint64_t otherwise) {
-    const char* value = text(name, nullptr);
-    if (value == nullptr) return otherwise;
+// A number of bytes with K, M or G behind it, or without; 0 where it is none.
+uint64_t bytes(const char* value) {
     char* end = nullptr;
-    uint64_t number = std::strtoull(value, &end, 10);
+    const uint64_t number = std::strtoull(value, &end, 10);
     int shift = 0;
     if (*end == 'k' || *end == 'K') shift = 10;
     if (*end == 'm' || *end == 'M') shift = 20;
     if (*end == 'g' || *end == 'G') shift = 30;
-    if (number == 0 || number > kMaxBytes) return otherwise;
-    number <<= shift;
-    return number < kMinBytes ? kMinBytes : number > kMaxBytes ? kMaxBytes : number;
+    if (end == value || end[shift != 0 ? 1 : 0] != '\0' || number > kMaxBytes) return 0;
+    return number << shift;
 }
 
 }  // namespace
@@ -51,12 +50,16 @@ Settings read_settings() {
     Settings settings;
     settings.disabled = flag("MYCROFT_DISABLE", settings.disabled);
     settings.dir = text("MYCROFT_DIR", settings.dir);
-    settings.shm_bytes = bytes("MYCROFT_SHM_BYTES", settings.shm_bytes);
+    if (const char* const size = text("MYCROFT_SHM_BYTES", nullptr)) {
+        const uint64_t wanted = bytes(size);
+        if (wanted == 0) settings.no_size = size;
+        if (wanted != 0) settings.shm_bytes = std::clamp(wanted, kMinBytes, kMaxBytes);
+    }
     tier_of(text("MYCROFT_TIER", "flows"), settings.tier);
     settings.kernel_any = flag("MYCROFT_KERNEL_ANY", settings.kernel_any);
     settings.job = text("MYCROFT_JOB", settings.job);
     settings.chain = text("MYCROFT_CHAIN", settings.chain);
-    settings.record = text("MYCROFT_RECORD", settings.record);
+    if (!settings.disabled) settings.record = text("MYCROFT_RECORD", settings.record);
     settings.guard = flag("MYCROFT_SIGBUS", settings.guard);
     return settings;
 }

@@ -15,6 +15,7 @@ struct Settings {
     const char* dir = "/dev/shm/mycroft";
     // MYCROFT_SHM_BYTES: size of this process's file, with an optional K, M or G. 256K to 1G.
     uint64_t shm_bytes = 4 << 20;
+    const char* no_size = nullptr;  // what stands there, if it is no size
     // MYCROFT_TIER: ops, flows, kernel or idle. Tools can change it in the running process.
     Tier tier = kTierFlows;
     // MYCROFT_KERNEL_ANY=1: trace kernel channels with any NCCL, also where versions.h says no.

@@ -28,4 +28,7 @@ Mapping create_file(const char* dir, const char* name, uint64_t bytes);
 // Survives the truncation of the mapping: replaces it by private memory and calls `lost` once.
 void guard(void* base, uint64_t bytes, void (*lost)());
 
+// Nothing is guarded any more: the mapping is gone, and its place may be somebody else's.
+void unguard();
+
 }  // namespace mycroft

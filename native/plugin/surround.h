@@ -33,16 +33,11 @@ struct Surround {
                 say(log, abi::kLogWarn, "Mycroft: the chained plugin's init failed (%d)", failed);
                 other = nullptr;
             }
-            if (on()) {
-                g.header->chained.set(1);
-                chain_remember(as_integer(opened), other);
-                follow_their_mask();
-                if (opened != nullptr) follow_tier(handle_slot(as_integer(opened)));
-            } else {
-                g_chain.untouched.set(1);
-                if (context != nullptr) *context = other;
-                if (mask != nullptr) __atomic_store_n(mask, g_chain.mask, __ATOMIC_RELAXED);
-            }
+            if (on()) g.header->chained.set(1);
+            follow_their_mask(mask);
+            if (on() && opened != nullptr) follow_tier(handle_slot(as_integer(opened)));
+            if (mask != nullptr) __atomic_fetch_or(mask, g_chain.mask, __ATOMIC_RELAXED);
+            if (context != nullptr) *context = chain_open({as_integer(opened), other, mask});
             g_hooks.mark(kHookChain);
         }
         if (g.settings.record != nullptr && recorder_open(g.settings.record, log)) {
@@ -60,9 +55,7 @@ struct Surround {
         }
         const bool was_set = *handle != nullptr;
         *handle = nullptr;
-        if (g_chain.untouched.get() != 0) {
-            theirs()->start(context, handle, descr);
-        } else if ((g_hooks.get() & kHookChain) != 0) {
+        if ((g_hooks.get() & kHookChain) != 0) {
             *handle = start_both(context, *descr);
         } else if (on()) {
             *handle = start_event<Api>(context, *descr);
@@ -76,8 +69,6 @@ struct Surround {
         if ((g_hooks.get() & kHookRecord) != 0) recorder_stop(handle);
         if ((g_hooks.get() & kHookChain) == 0) {
             core_stop(handle);
-        } else if (g_chain.untouched.get() != 0) {
-            theirs()->stop(handle);
         } else {
             const HandlePair pair = chain_split(handle);
             core_stop(as_pointer(pair.ours));
@@ -91,8 +82,6 @@ struct Surround {
         if ((g_hooks.get() & kHookRecord) != 0) recorder_state(handle, state, args);
         if ((g_hooks.get() & kHookChain) == 0) {
             core_state(handle, state, args);
-        } else if (g_chain.untouched.get() != 0) {
-            theirs()->state(handle, state, args);
         } else {
             const HandlePair pair = chain_split(handle);
             core_state(as_pointer(pair.ours), state, args);
@@ -105,12 +94,10 @@ struct Surround {
         if ((g_hooks.get() & kHookRecord) != 0) recorder_finalize(context);
         if ((g_hooks.get() & kHookChain) == 0) {
             core_close(context);
-        } else if (g_chain.untouched.get() != 0) {
-            theirs()->finalize(context);
         } else {
-            void* const other = chain_context(context);
-            core_close(context);
-            if (other != nullptr) theirs()->finalize(other);
+            const ContextPair pair = chain_close(context);
+            core_close(as_pointer(pair.ours));
+            if (pair.theirs != nullptr) theirs()->finalize(pair.theirs);
         }
         return 0;
     }
@@ -129,13 +116,14 @@ struct Surround {
         }
     }
 
-    // NCCL's mask asks for what either wants.
-    static void follow_their_mask() {
+    // NCCL's mask asks for what either wants. Where Mycroft is off nobody else writes it.
+    static void follow_their_mask(int* mask) {
         const int wanted = __atomic_load_n(&g_chain.mask, __ATOMIC_RELAXED);
         if (g_chain.mask_seen.get() == wanted) return;
         g_chain.mask_seen.set(wanted);
         g.extra_mask.set(wanted);
         g.tier_epoch.add();
+        if (!on() && mask != nullptr) __atomic_store_n(mask, wanted, __ATOMIC_RELAXED);
     }
 
     static bool wanted_by_us(uint64_t type) {
@@ -144,7 +132,8 @@ struct Surround {
     }
 
     static void* start_both(void* context, const Descr& descr) {
-        follow_their_mask();
+        const ContextPair pair = chain_context(context);
+        follow_their_mask(pair.mask);
         Descr own = descr;
         Descr other = descr;
         const HandlePair parent = chain_split(descr.parent);
@@ -156,12 +145,11 @@ struct Surround {
         }
         HandlePair made{0, nullptr};
         const uint64_t type = descr.type;
-        if (wanted_by_us(type)) made.ours = as_integer(start_event<Api>(context, own));
-        void* const their_context = chain_context(context);
+        if (wanted_by_us(type)) made.ours = as_integer(start_event<Api>(as_pointer(pair.ours), own));
         const bool theirs_too = (static_cast<uint64_t>(g_chain.mask_seen.get()) & type) != 0;
         const bool orphan = (type == abi::kProxyStep) && parent.theirs == nullptr;
-        if (theirs_too && their_context != nullptr && !orphan)
-            theirs()->start(their_context, &made.theirs, &other);
+        if (theirs_too && pair.theirs != nullptr && !orphan)
+            theirs()->start(pair.theirs, &made.theirs, &other);
         if (made.ours == 0 && made.theirs == nullptr) return nullptr;
         constexpr uint64_t kBriefTypes =
             abi::kProxyStep | abi::kProxyCtrl | abi::kNetPlugin | abi::kKernelPhase;

@@ -1,6 +1,8 @@
 // The process around the plugin: settings, its file, fork, unloading, namespaces, and what may befall the
 // file.
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -263,6 +265,41 @@ TEST_F(ProcessTest, AnEarlierBusErrorHandlerIsKept) {
     open_comm();
     raise(SIGBUS);
     EXPECT_EQ(their_signal, 1);
+}
+
+TEST_F(ProcessTest, ABusErrorThatIsIgnoredAndOnlySentIsIgnored) {
+    signal(SIGBUS, SIG_IGN);
+    load();
+    open_comm();
+    kill(getpid(), SIGBUS);
+    SUCCEED();
+}
+
+// A child's own mapping may come to lie where ours was.
+TEST_F(ProcessTest, AForkedChildsBusErrorIsItsOwn) {
+    load();
+    open_comm();
+    void* base = nullptr;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find(files().at(0)) == std::string::npos) continue;
+        base = as_pointer(std::stoull(line.substr(0, line.find('-')), nullptr, 16));
+    }
+    ASSERT_NE(base, nullptr);
+    const std::string path = folder() + "/theirs";
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
+        if (ftruncate(file, 4096) != 0) _exit(0);
+        void* const map = mmap(base, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
+        if (map != base || ftruncate(file, 0) != 0) _exit(0);
+        *static_cast<volatile char*>(map) = 1;
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_NE(status, 0);  // by the signal, or by a sanitizer that saw it
 }
 
 TEST_F(ProcessTest, TheFileRemovedUnderThePlugin) {

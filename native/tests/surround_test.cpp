@@ -1,4 +1,7 @@
 // Another plugin behind this one, and the recorder.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -88,6 +91,102 @@ TEST_F(SurroundTest, TheOtherWorksWhereMycroftIsOff) {
     close(comm);
     EXPECT_EQ(calls[0], 1);
     EXPECT_EQ(calls[3], 1);
+}
+
+TEST_F(SurroundTest, TheOtherGoesOnWhenTheFileIsLost) {
+    chain();
+    void* const comm = open_comm();
+    void* const open = coll(comm, nullptr, 0);
+    ASSERT_EQ(truncate(files().at(0).c_str(), 0), 0);
+    for (uint64_t seq = 1; seq <= 10; ++seq) stop(coll(comm, nullptr, seq));
+    void* const second = open_comm(2);
+    ASSERT_NE(second, nullptr);
+    EXPECT_EQ(mask & abi::kColl, abi::kColl);
+    stop(coll(second, nullptr, 0));
+    stop(coll(comm, nullptr, 11));
+    stop(open);
+    close(comm);
+    close(comm);
+    EXPECT_EQ(coll(comm, nullptr, 12), nullptr);
+    close(second);
+    EXPECT_EQ(inits(), 2);
+    EXPECT_EQ(calls[0], 1 + 10 + 2);
+    EXPECT_EQ(calls[1], 1 + 10 + 2);
+    EXPECT_EQ(calls[3], 2);
+}
+
+TEST_F(SurroundTest, TheOtherSeesCommunicatorsThatMycroftHasNoRoomFor) {
+    chain();
+    std::vector<void*> comms;
+    for (uint64_t id = 1; id <= 300; ++id) comms.push_back(open_comm(id));
+    for (void* comm : comms) {
+        ASSERT_NE(comm, nullptr);
+        stop(coll(comm, nullptr, 0));
+    }
+    for (void* comm : comms) close(comm);
+    EXPECT_EQ(calls[0], 300);
+    EXPECT_EQ(calls[1], 300);
+    EXPECT_EQ(calls[3], 300);
+}
+
+TEST_F(SurroundTest, AForkedChildReachesTheOther) {
+    chain();
+    void* const comm = open_comm();
+    void* const operation = coll(comm, nullptr, 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        stop(operation);
+        stop(coll(comm, nullptr, 1));
+        void* const second = open_comm(9);
+        stop(coll(second, nullptr, 0));
+        close(second);
+        close(comm);
+        _exit(calls[0] == 3 && calls[1] == 3 && calls[3] == 2 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+}
+
+TEST_F(SurroundTest, TheOthersMaskMayChangeWhereMycroftIsOff) {
+    set("MYCROFT_DISABLE", "1");
+    chain();
+    void* const comm = open_comm();
+    set_mask(abi::kColl);
+    stop(coll(comm, nullptr, 0));
+    EXPECT_EQ(mask, abi::kColl);
+}
+
+TEST_F(SurroundTest, NothingIsRecordedWhereMycroftIsOff) {
+    const std::string where = folder() + "/recording";
+    set("MYCROFT_RECORD", where);
+    set("MYCROFT_DISABLE", "1");
+    load();
+    close(open_comm());
+    EXPECT_FALSE(std::filesystem::exists(where));
+}
+
+TEST_F(SurroundTest, AForkedChildWritesNothingIntoTheRecording) {
+    const std::string where = folder() + "/recording";
+    set("MYCROFT_RECORD", where);
+    load();
+    void* const comm = open_comm();
+    stop(coll(comm, nullptr, 0));
+    const size_t before = lines(where).size();
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        stop(coll(comm, nullptr, 1));
+        open_comm(9);
+        exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(lines(where).size(), before);
+    stop(coll(comm, nullptr, 2));
+    EXPECT_EQ(lines(where).size(), before + 2);
 }
 
 TEST_F(SurroundTest, APluginThatIsNotThereIsSaid) {

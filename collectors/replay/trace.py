@@ -29,7 +29,7 @@ _NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "init": ("ctx", "commId", "nNodes", "nranks", "rank", "th"),
     "startEvent": ("ty", "h", "ctx", "parent", "th"),
     "stopEvent": ("h", "th"),
-    "recordEventState": ("ty", "h", "state", "th"),
+    "recordEventState": ("h", "state", "th"),
     "finalize": ("ctx", "th"),
     "MASK": ("v", "th"),
     "note": ("what",),
@@ -146,6 +146,8 @@ def fault(line: Any) -> str | None:
     if not isinstance(callback, str):
         return "cb is no text"
     missing = [key for key in _NEEDED.get(callback, ()) if key not in line]
+    if callback == "recordEventState" and line.get("h") and "ty" not in line:  # 0: NULL, or nobody's
+        missing.append("ty")
     if missing:
         return f"{callback} without {', '.join(missing)}"
     if callback == "startEvent" and line["ty"] not in abi.EVENTS:

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "book.h"
 #include "clock.h"
 #include "events.h"
 #include "hooks.h"
@@ -16,57 +17,8 @@
 namespace mycroft {
 namespace {
 
-constexpr uint32_t kYoung = 1 << 18;  // handles remembered; then the elder half is forgotten
 constexpr uint32_t kShownRepeats = 3;
 constexpr uint32_t kThinned = 10'000;
-
-struct Known {
-    uint64_t handle;  // 0: free
-    uint64_t number;
-    uint64_t type;
-    uint32_t stops;
-    uint32_t repeats;
-    int last_state;
-};
-
-// What a handle stands for, in two generations, so that memory stays bounded.
-struct Book {
-    Known* young = nullptr;
-    Known* old = nullptr;
-    uint32_t used = 0;
-
-    static Known* place(Known* half, uint64_t handle) {
-        uint64_t at = (handle ^ handle >> 31) * 0x9e3779b97f4a7c15ULL >> 20;
-        for (uint32_t probe = 0; probe < 2 * kYoung; ++probe, ++at) {
-            Known& known = half[at % (2 * kYoung)];
-            if (known.handle == 0 || known.handle == handle) return &known;
-        }
-        return nullptr;
-    }
-
-    Known* find(uint64_t handle) {
-        Known* const halves[] = {young, old};
-        for (Known* half : halves) {
-            if (half == nullptr || handle == 0) continue;
-            Known* const known = place(half, handle);
-            if (known != nullptr && known->handle == handle) return known;
-        }
-        return nullptr;
-    }
-
-    void put(const Known& known) {
-        if (young == nullptr || used >= kYoung) {
-            std::free(old);
-            old = young;
-            young = static_cast<Known*>(std::calloc(2 * kYoung, sizeof(Known)));
-            used = 0;
-        }
-        Known* const where = young != nullptr ? place(young, known.handle) : nullptr;
-        if (where == nullptr) return;
-        used += where->handle == 0 ? 1 : 0;
-        *where = known;
-    }
-};
 
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 FILE* file = nullptr;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "book.h"
 #include "harness.h"
 
 namespace mycroft::test {
@@ -187,6 +188,19 @@ TEST_F(SurroundTest, AForkedChildWritesNothingIntoTheRecording) {
     EXPECT_EQ(lines(where).size(), before);
     stop(coll(comm, nullptr, 2));
     EXPECT_EQ(lines(where).size(), before + 2);
+}
+
+TEST(Book, WhatIsOpenIsNotForgotten) {
+    static Book book(64);
+    book.put({1, 7, abi::kProxyStep, 0, 0, -1});
+    for (uint64_t handle = 2; handle < 2000; ++handle) {
+        book.put({handle, handle, abi::kProxyCtrl, 0, 0, -1});
+        ++book.find(handle)->stops;
+        ASSERT_NE(book.find(1), nullptr) << handle;
+    }
+    EXPECT_EQ(book.find(1)->number, 7U);
+    EXPECT_EQ(book.find(2), nullptr);
+    EXPECT_NE(book.find(1999), nullptr);
 }
 
 TEST_F(SurroundTest, APluginThatIsNotThereIsSaid) {

@@ -108,6 +108,17 @@ def test_values_that_nobody_gave_out_are_null(tmp_path: Path) -> None:
     assert (line["ctx"], line["parent"], line["opPid"], "fp" in line) == (-1, 0, 0, False)
 
 
+def test_states_of_handles_that_nobody_gave_out_are_kept(tmp_path: Path) -> None:
+    """NCCL may set the state of NULL or of a handle that is long over: that is no broken recording."""
+    state = '{"t":2,"cb":"recordEventState","th":0,"h":0,"hRaw":"0x5","args":0,"state":9}\n'
+    (tmp_path / "1-2.jsonl").write_text(HEAD + state)
+    first, last = merge(tmp_path)
+    assert (first["cb"], first["h"], "hRaw" in first) == ("recordEventState", 0, False)
+    assert last["cb"] == "end"
+    write_run(tmp_path / "run.jsonl.zst", [first, last])
+    assert read_run(tmp_path / "run.jsonl.zst").lines == [first, last]
+
+
 def test_v3_learns_the_communicator_from_its_operations(tmp_path: Path) -> None:
     lines = (
         '{"t":2,"th":0,"cb":"init","ctx":1,"raw":"0x11","commId":"0x0","commName":"","nNodes":0,"nranks":0,"rank":-1}',

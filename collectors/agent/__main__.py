@@ -45,11 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     try:
         agent = Agent(config)
+        logging.info("collecting from %s for Kafka at %s", config.directory, config.kafka)
+        agent.run(stop)
     except (CannotCollect, PortTaken) as error:
         print(f"mycroft: {error}", file=sys.stderr)
         return USAGE
-    logging.info("collecting from %s for Kafka at %s", config.directory, config.kafka)
-    agent.run(stop)
     return 0
 
 

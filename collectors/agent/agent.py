@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import resource
@@ -19,8 +18,8 @@ from collectors.agent.analysis import Analysis, Tick
 from collectors.agent.announce import Announcer
 from collectors.agent.backlog import Flush
 from collectors.agent.budget import Limits
-from collectors.agent.cursor import CursorFile, Progress
-from collectors.agent.files import Files
+from collectors.agent.cursor import CursorFile, Position, Progress, Who
+from collectors.agent.files import DirectoryTaken, Files
 from collectors.agent.hostfacts import HostWatch
 from collectors.agent.hostfs import SYS
 from collectors.agent.kernellog import KMSG, slot_of
@@ -75,16 +74,16 @@ class Agent:
             raise CannotCollect(str(error)) from error
         self.config = config
         host = config.host or socket.gethostname()
-        self._lock = _locked(config.directory)
         self.metrics = Metrics()
-        self._server = MetricsServer(self.metrics, config.metrics_port) if config.metrics_port else None
+        self.files = Files(
+            config.directory, host, self.metrics, int(config.linger_s * 1e9), config.proc,
+            known=self._told_before,
+        )  # fmt: skip
+        self._take(config.directory)
         self._cursor = CursorFile(config.directory)
         before = self._cursor.load()
         self._progress = Progress(before)
-        linger_ns = int(config.linger_s * 1e9)
-        self.files = Files(
-            config.directory, host, self.metrics, linger_ns, config.proc, known=self._progress.of
-        )
+        self._server = MetricsServer(self.metrics, config.metrics_port) if config.metrics_port else None
         self._observer = Observer(self.files, config.limits, self.metrics)
         self._announcer = Announcer(host)
         self._rings = RingLog(config.nccl_log)
@@ -95,6 +94,20 @@ class Agent:
         """Records lost in the plugin's tables and rings, by earlier collectors too: see Cursor.lost."""
         self._lives_at = 0
         self._longest = (0, 0.0)
+
+    def _take(self, directory: Path) -> None:
+        """The directory for this collector alone, if it is there already; see Files.take."""
+        try:
+            self.files.take()
+        except FileNotFoundError:
+            pass
+        except DirectoryTaken as error:
+            raise CannotCollect(str(error)) from error
+        except OSError as error:
+            raise CannotCollect(f"{directory} cannot be read: {os.strerror(error.errno or 0)}") from error
+
+    def _told_before(self, who: Who) -> Position:
+        return self._progress.of(who)
 
     def run(self, stop: threading.Event) -> None:
         """Ticks until `stop` is set or its parent is gone, then sends what is left and returns."""
@@ -127,14 +140,14 @@ class Agent:
         self._host.close()
         if self._server is not None:
             self._server.close()
-        if self._lock is not None:
-            os.close(self._lock)
 
     def guarded_tick(self, last: bool = False) -> None:
         """One tick that survives whatever stands in a file: the one that cannot be borne is refused."""
         now = time.monotonic_ns()
         try:
             self.tick(now, time.time_ns(), last)
+        except CannotCollect:
+            raise
         except Exception:
             self.metrics.add("errors_total")
             log.exception("a tick failed; looking for the file that did it")
@@ -143,7 +156,10 @@ class Agent:
     def tick(self, now: int, wall: int, last: bool = False) -> None:
         """One sample at `now` (ns, monotonic) and `wall` (ns since the epoch), and all that follows."""
         if now - self._lives_at >= _LIVES_NS:
-            self.files.scan(now)
+            try:
+                self.files.scan(now)
+            except DirectoryTaken as error:  # it was made, or made again, after this collector had started
+                raise CannotCollect(str(error)) from error
             self.files.live(now)
             self._lives_at = now
         flushes = self._observer.observe(now, wall, last)
@@ -196,6 +212,8 @@ class Agent:
 
     def _keep(self, now: int, last: bool = False) -> None:
         """Writes down for a later collector what has been delivered."""
+        if not self.files.held:
+            return
         self._progress.settle(self.sender.settled)
         self._cursor.save(self._progress.delivered, now, last)
 
@@ -248,19 +266,3 @@ def _resident() -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _locked(directory: Path) -> int | None:
-    """Holds the directory for this collector alone; None where it is not there yet. Raises CannotCollect."""
-    try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CannotCollect(f"{directory} cannot be read: {os.strerror(error.errno or 0)}") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        raise CannotCollect(f"another collector reads {directory}: one a host is enough") from error
-    return fd

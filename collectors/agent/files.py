@@ -7,6 +7,7 @@ longer, so that the others hear of the death more than once.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 from collections.abc import Callable
@@ -31,6 +32,9 @@ from collectors.agent.snapshot import Failed, HostReader, Snapshot
 from collectors.agent.translate import COMM_FACTS
 
 MAX_PROCESSES = 512
+MAX_NAMES = 4 * MAX_PROCESSES
+"""Names that a scan looks at: anybody may make any number of them."""
+MAX_REFUSALS_SAID = 20
 _RETRY_NS = 1_000_000_000
 _SAY_AFTER_NS = 2_000_000_000
 """A file without its magic is being made: said only when it stays so."""
@@ -71,6 +75,10 @@ def identities(communicators: Raw) -> npt.NDArray[np.uint64]:
     return np.stack([*parts, rank, launched], axis=1).astype(np.uint64)
 
 
+class DirectoryTaken(RuntimeError):
+    """Another collector reads the directory; the text is one line."""
+
+
 class Files:
     """The files of one directory. Times are ns of the monotonic clock.
 
@@ -95,6 +103,9 @@ class Files:
         self._done: dict[str, int] = {}
         self._fd = -1
         self._absent = False
+        self._names: frozenset[str] = frozenset()
+        self._crowded = False
+        self._refusals = 0
         self._reader = HostReader()
         self._joined: Raw = np.empty(0, COMM_FACTS)
         self._joined_of: list[int] = []
@@ -105,14 +116,40 @@ class Files:
         self.present: frozenset[Who] = frozenset()
         """What may be files of the plugin, read or not, as of the last scan."""
 
+    @property
+    def held(self) -> bool:
+        """Whether the directory is there, and this collector's alone."""
+        return self._fd >= 0
+
+    def take(self) -> None:
+        """Opens the directory for this collector alone, if it is there.
+
+        The lock lasts as long as the directory does: one that is removed and made again is taken again.
+        Raises DirectoryTaken, and OSError where it cannot be read.
+        """
+        if self._fd >= 0:
+            return
+        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise DirectoryTaken(
+                f"another collector reads {self._directory} (or something else holds its lock, see lslocks): "
+                "one a host is enough"
+            ) from error
+        self._fd = fd
+
     def scan(self, now: int) -> None:
-        """Opens what is new and lets go of what has gone or was replaced."""
+        """Opens what is new and lets go of what has gone or was replaced. Raises DirectoryTaken."""
         present = self._present()
         self.present = frozenset(Who(name, inode) for name, (inode, _) in present.items())
         for name in [name for name in self.traced if name not in present]:
             log.info("%s: its file is gone", name)
             self.drop(name)
-        self._refused = {name: known for name, known in self._refused.items() if name in present}
+        self._refused = {name: known for name, known in self._refused.items() if name in self._names}
+        if not self._refused:
+            self._refusals = 0
         self._done = {
             name: inode for name, inode in self._done.items() if present.get(name, (0, 0))[0] == inode
         }
@@ -237,28 +274,41 @@ class Files:
     def _present(self) -> dict[str, tuple[int, int]]:
         """Names of what may be files of the plugin, each with inode and size."""
         try:
-            if self._fd < 0:
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                self._fd = os.open(self._directory, flags)
+            self.take()
             found = names(self._fd)
         except OSError as error:
             if not self._absent:
                 why = os.strerror(error.errno or 0)
                 log.info("%s: %s; waiting for a traced process to make it", self._directory, why)
             self._absent = True
+            self._names = frozenset()
             return {}
         self._absent = False
+        self._names = frozenset(found)
         if not found and os.fstat(self._fd).st_nlink == 0:  # removed; it may have been made again
             os.close(self._fd)
             self._fd = -1
         present: dict[str, tuple[int, int]] = {}
-        for name in found[: 4 * MAX_PROCESSES]:
+        for name in self._looked_at(found):
             try:
                 status = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
                 present[name] = (status.st_ino, status.st_size)
             except OSError:
                 continue
         return present
+
+    def _looked_at(self, found: list[str]) -> list[str]:
+        """Of very many names, which anybody may make: what is read, then what is new, then the refused."""
+        if len(found) <= MAX_NAMES:
+            self._crowded = False
+            return found
+        if not self._crowded:
+            log.warning(
+                "%s: %d names, only %d are looked at: remove what is left over",
+                self._directory, len(found), MAX_NAMES,
+            )  # fmt: skip
+            self._crowded = True
+        return sorted(found, key=lambda name: (name not in self.traced, name in self._refused))[:MAX_NAMES]
 
     def _open(self, name: str, inode: int, now: int) -> None:
         known = self._refused.get(name)
@@ -308,8 +358,12 @@ class Files:
             known = self._refused[name] = _Refused(reason, now, now, inode)
         known.tried = now
         if not known.said and (now - known.first >= _SAY_AFTER_NS or "magic" not in reason):
-            log.warning("%s is not read: %s", name, reason)
             known.said = True
+            self._refusals += 1
+            if self._refusals <= MAX_REFUSALS_SAID:
+                log.warning("%s is not read: %s", name, reason)
+            elif self._refusals == MAX_REFUSALS_SAID + 1:
+                log.warning("%s: more files are not read, for reasons not said here", self._directory)
 
     def _remove(self, name: str, traced: Traced) -> None:
         inode = traced.file.inode

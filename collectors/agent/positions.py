@@ -26,6 +26,8 @@ MANY_PAIRS = 64
 """A communicator with more peers tells each of them only when it has come to rest."""
 PAIRWISE = [int(Func.SEND), int(Func.RECV)]
 """Where Communicator.launched counts sends and receives."""
+_FUNC = np.array([each if each in set(Func) else Func.OTHER for each in range(FUNCS)], np.uint8)
+"""The func of each of Communicator.launched; a corrupt file may have some that do not exist."""
 
 
 class Highest:
@@ -73,7 +75,7 @@ def positions(
     silent = np.flatnonzero(known & ~used.any(axis=1))
     slots, funcs = np.concatenate([slot, silent]), np.concatenate([func, np.zeros(len(silent), np.intp)])
     rows = _rows(raw, where, world, moved_order, slots, now)
-    rows["func"] = np.where(funcs < FUNCS - 1, funcs, int(Func.OTHER))
+    rows["func"] = _FUNC[funcs]
     rows["seq"] = np.where(funcs > 0, raw["launched"][slots, funcs], 0)
     rows["ended"] = np.maximum(raw["ended"][slots, funcs], ended[slots, funcs])
     # The host may have called more than was launched: group calls, non-blocking communicators.

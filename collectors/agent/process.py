@@ -140,7 +140,9 @@ class Traced:
         gpu = int(raw["device"])
         facts["job"], facts["attempt"], facts["comm"] = self.job.id, self.job.attempt_id, comm
         facts["dev"] = device_id(self.id, gpu)
-        facts["rank"], facts["nranks"], facts["nnodes"] = max(rank, 0), nranks, raw["nnodes"]
+        nnodes = int(raw["nnodes"])
+        facts["rank"], facts["nranks"] = max(rank, 0), nranks
+        facts["nnodes"] = nnodes if nnodes <= nranks else 0  # 0: not known
         self.names[slot] = Name(
             _text(raw["name"]),
             gpu if 0 <= gpu < 1 << 16 else None,

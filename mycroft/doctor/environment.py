@@ -31,7 +31,7 @@ class Variable:
 
 
 PLUGIN = (
-    Variable("MYCROFT_DISABLE", "0", "1: the plugin loads but does nothing"),
+    Variable("MYCROFT_DISABLE", "0", "1: the plugin loads but traces and records nothing"),
     Variable(
         "MYCROFT_DIR",
         USUAL_DIR,
@@ -140,9 +140,8 @@ def check_environment(environment: Mapping[str, str]) -> list[Check]:
         found.append(warning(name, says, f"one of {', '.join(TIERS)}"))
     size, taken = file_bytes(environment.get("MYCROFT_SHM_BYTES"))
     if not taken:
-        says = (
-            f"MYCROFT_SHM_BYTES={environment['MYCROFT_SHM_BYTES']} is no size that the plugin takes: it takes {size}"
-        )
+        given = environment["MYCROFT_SHM_BYTES"]
+        says = f"MYCROFT_SHM_BYTES={given} is out of range, or no size: the plugin takes {size}"
         found.append(warning(name, says, "a number from 256K to 1G"))
     if on(environment.get("MYCROFT_DISABLE")):
         found.append(

@@ -411,6 +411,16 @@ def test_a_dead_process_leaves_its_last_state_and_its_file_goes(tmp_path: Path) 
     assert not host.files.traced
 
 
+def test_a_corrupt_communicator_is_told_in_codes_that_exist(host: Host) -> None:
+    made = host.process()
+    slot = made.communicator(nranks=8)
+    slot["launched"][14] = 5
+    slot["nnodes"] = 0xFFFF_FFFF
+    found = rows(host.run(0, 1000), "coll", Kind.POSITION)
+    assert set(found["func"].tolist()) <= {int(func) for func in Func}
+    assert found["nnodes"].tolist() == [0] * len(found)
+
+
 def test_two_jobs_on_one_host_are_two_statements(host: Host) -> None:
     host.process(nonce=1, job="a").communicator(comm=0xA)
     host.process(nonce=2, job="b").communicator(comm=0xB)

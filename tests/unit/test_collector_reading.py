@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collectors.agent import files as files_module
 from collectors.agent import layout, native
 from collectors.agent.discovery import Lives, OpenFile, open_file
-from collectors.agent.files import Files
+from collectors.agent.files import MAX_REFUSALS_SAID, DirectoryTaken, Files
 from collectors.agent.layout import NotOurs, OperationState, RecordKind, Table
 from collectors.agent.metrics import Metrics
 from collectors.agent.native import Verdict
@@ -420,3 +421,47 @@ def test_a_process_knows_its_communicators(directory: Path) -> None:
     files.read(0)
     assert traced.version == before + 1
     assert traced.facts["known"].tolist() == [True, False, True, True]
+
+
+def test_a_directory_that_is_made_later_has_one_collector(tmp_path: Path) -> None:
+    """At boot there is none: whoever sees it first has it, also when it is made again."""
+    folder = tmp_path / "later"
+    first, second = (Files(folder, "node1", Metrics(), 0) for _ in range(2))
+    first.scan(0)
+    second.scan(0)
+    assert (first.held, second.held) == (False, False)
+    folder.mkdir()
+    first.scan(1)
+    with pytest.raises(DirectoryTaken, match="another collector reads"):
+        second.scan(1)
+    folder.rmdir()
+    folder.mkdir()
+    second.scan(2)  # the first still has that which is gone
+    first.scan(2)
+    assert (first.held, second.held) == (False, True)
+    with pytest.raises(DirectoryTaken):
+        first.scan(3)
+    second.close()
+    first.scan(4)
+    assert first.held
+    first.close()
+
+
+def test_thousands_of_names_that_somebody_made_hide_no_process(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(files_module, "MAX_NAMES", 40)
+    files = Files(directory, "node1", Metrics(), 0)
+    FakeProcess(directory, nonce=0x1)
+    files.scan(0)
+    for number in range(100):
+        (directory / f"0-0-{number:016x}.mycroft").touch()
+    FakeProcess(directory, nonce=0x2)
+    for scan in range(1, 5):
+        files.scan(scan)
+        assert len(files.traced) >= 1, "what is read stays"
+    assert len(files.traced) == 2
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert sum("is not read" in line for line in said) == MAX_REFUSALS_SAID
+    assert sum("names, only 40 are looked at" in line for line in said) == 1
+    files.close()

@@ -15,8 +15,7 @@
 namespace mycroft {
 
 struct Chain {
-    Cell<const void*> table;  // its ncclProfiler_vN
-    int mask = 0;             // its own; it may rewrite it at any time
+    int mask = 0;  // its own; it may rewrite it at any time
     Cell<int> mask_seen;
 };
 

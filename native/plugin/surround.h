@@ -19,16 +19,18 @@ struct Surround {
         std::conditional_t<Api == 3, abi::Init3, std::conditional_t<Api == 4, abi::Init4, abi::Init5>>;
     using Table = abi::Profiler<Descr, Init>;
 
-    static const Table* theirs() { return static_cast<const Table*>(g_chain.table.acquire()); }
+    // Its ncclProfiler_vN. Two copies of NCCL in one process may speak different versions.
+    static inline Cell<const Table*> table{};
+    static const Table* theirs() { return table.acquire(); }
 
     static int init(void** context, int* mask, const CommFacts& facts, abi::Logger log, const void* caller) {
         const int mask_in = mask != nullptr ? __atomic_load_n(mask, __ATOMIC_RELAXED) : 0;
         core_open(context, mask, facts, log, caller);
         void* const opened = context != nullptr ? *context : nullptr;
-        if (const void* table = chain_load(Api, log)) {
-            g_chain.table.release(table);
+        if (const auto* const found = static_cast<const Table*>(chain_load(Api, log))) {
+            table.release(found);
             void* other = nullptr;
-            const int failed = call_init(static_cast<const Table*>(table), &other, &g_chain.mask, facts, log);
+            const int failed = call_init(found, &other, &g_chain.mask, facts, log);
             if (failed != 0) {
                 say(log, abi::kLogWarn, "Mycroft: the chained plugin's init failed (%d)", failed);
                 other = nullptr;
@@ -72,7 +74,7 @@ struct Surround {
         } else {
             const HandlePair pair = chain_split(handle);
             core_stop(as_pointer(pair.ours));
-            if (pair.theirs != nullptr) theirs()->stop(pair.theirs);
+            if (reaches(pair.theirs)) theirs()->stop(pair.theirs);
             chain_stopped(handle);
         }
         return 0;
@@ -85,7 +87,7 @@ struct Surround {
         } else {
             const HandlePair pair = chain_split(handle);
             core_state(as_pointer(pair.ours), state, args);
-            if (pair.theirs != nullptr) theirs()->state(pair.theirs, state, args);
+            if (reaches(pair.theirs)) theirs()->state(pair.theirs, state, args);
         }
         return 0;
     }
@@ -97,21 +99,23 @@ struct Surround {
         } else {
             const ContextPair pair = chain_close(context);
             core_close(as_pointer(pair.ours));
-            if (pair.theirs != nullptr) theirs()->finalize(pair.theirs);
+            if (reaches(pair.theirs)) theirs()->finalize(pair.theirs);
         }
         return 0;
     }
 
   private:
-    static int call_init(const Table* table, void** context, int* mask, const CommFacts& facts,
+    static bool reaches(const void* object) { return object != nullptr && theirs() != nullptr; }
+
+    static int call_init(const Table* their, void** context, int* mask, const CommFacts& facts,
                          abi::Logger log) {
         if constexpr (Api == 3) {
-            return table->init(context, mask);
+            return their->init(context, mask);
         } else if constexpr (Api == 4) {
-            return table->init(context, mask, facts.name, facts.id, facts.nnodes, facts.nranks, facts.rank,
+            return their->init(context, mask, facts.name, facts.id, facts.nnodes, facts.nranks, facts.rank,
                                log);
         } else {
-            return table->init(context, facts.id, mask, facts.name, facts.nnodes, facts.nranks, facts.rank,
+            return their->init(context, facts.id, mask, facts.name, facts.nnodes, facts.nranks, facts.rank,
                                log);
         }
     }
@@ -148,8 +152,7 @@ struct Surround {
         if (wanted_by_us(type)) made.ours = as_integer(start_event<Api>(as_pointer(pair.ours), own));
         const bool theirs_too = (static_cast<uint64_t>(g_chain.mask_seen.get()) & type) != 0;
         const bool orphan = (type == abi::kProxyStep) && parent.theirs == nullptr;
-        if (theirs_too && pair.theirs != nullptr && !orphan)
-            theirs()->start(pair.theirs, &made.theirs, &other);
+        if (theirs_too && reaches(pair.theirs) && !orphan) theirs()->start(pair.theirs, &made.theirs, &other);
         if (made.ours == 0 && made.theirs == nullptr) return nullptr;
         constexpr uint64_t kBriefTypes =
             abi::kProxyStep | abi::kProxyCtrl | abi::kNetPlugin | abi::kKernelPhase;

@@ -1,4 +1,6 @@
 // A profiler plugin whose handles are real pointers and which dies if it is given anybody else's.
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 
 #include "abi.h"
@@ -15,7 +17,7 @@ struct Object {
 };
 
 Object pool[1 << 18];  // never given back, so that a stale handle is seen
-int made = 0;
+std::atomic<uint32_t> made{0};
 
 Object* make(uint64_t type) {
     Object* const object = &pool[made++ % (1 << 18)];
@@ -27,6 +29,10 @@ int calls[5];
 int inits = 0;
 int* their_mask = nullptr;
 
+void count(int& calls) {
+    __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+}
+
 Object* check(void* pointer) {
     Object* const object = static_cast<Object*>(pointer);
     if (object == nullptr || object->canary != kCanary) abort();
@@ -34,33 +40,34 @@ Object* check(void* pointer) {
 }
 
 int init(void** context, uint64_t, int* mask, const char*, int, int, int, Logger) {
-    ++inits;
-    their_mask = mask;
-    *mask = kColl | kProxyOp | kProxyStep | kNetPlugin;
+    count(inits);
+    __atomic_store_n(&their_mask, mask, __ATOMIC_RELAXED);
+    __atomic_store_n(mask, kColl | kProxyOp | kProxyStep | kNetPlugin, __ATOMIC_RELAXED);
     *context = make(0);
     return 0;
 }
 int start(void* context, void** handle, Descr6* descr) {
     check(context);
-    if ((*their_mask & static_cast<int>(descr->type)) == 0) abort();
+    const int* const mask = __atomic_load_n(&their_mask, __ATOMIC_RELAXED);
+    if ((__atomic_load_n(mask, __ATOMIC_RELAXED) & static_cast<int>(descr->type)) == 0) abort();
     if (descr->parent != nullptr) check(descr->parent);
-    ++calls[0];
+    count(calls[0]);
     *handle = make(descr->type);
     return 0;
 }
 int stop(void* handle) {
     check(handle);
-    ++calls[1];
+    count(calls[1]);
     return 0;
 }
 int state(void* handle, int, StateArgs*) {
     check(handle);
-    ++calls[2];
+    count(calls[2]);
     return 0;
 }
 int finalize(void* context) {
     check(context);
-    ++calls[3];
+    count(calls[3]);
     return 0;
 }
 

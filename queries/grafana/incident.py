@@ -109,6 +109,7 @@ _EDGES = (
 """
 )
 
+# Both ends of each wait in one go. An operation's communicator has the name that its other end, a device, is in.
 _NODES = (
     _ENDS
     + """
@@ -119,26 +120,25 @@ _NODES = (
         if(max(cause), 'red', if(any(kind) = 'operation', 'gray', 'blue')) AS color
     FROM
     (
-        SELECT source AS id, waiter AS who, alike, toString(waiter_kind) AS kind,
-            if(waiter_kind = 'operation', operation, places.title) AS title,
-            if(waiter_kind = 'operation', places.name, 'waits') AS subtitle,
-            0 AS cause
-        FROM ends
-        LEFT JOIN (SELECT comm, dev, title, name FROM places UNION ALL SELECT DISTINCT comm, 0, '', name FROM places)
-            AS places ON places.comm = ends.comm AND places.dev = if(waiter_kind = 'operation', 0, ends.waiter)
-        UNION ALL
         SELECT
-            target AS id, holder AS who, 0 AS alike, toString(holder_kind) AS kind,
+            end.1 AS id, end.2 AS who, end.3 AS kind, end.4 AS alike, end.5 AS cause,
             multiIf(
-                holder_kind = 'operation', operation,
-                holder_kind = 'link', concat(places.title, ' → ', other.title),
+                kind = 'operation', operation,
+                kind = 'link', concat(places.title, ' → ', other.title),
                 places.title) AS title,
-            if(holder_kind = 'operation', places.name, 'holds') AS subtitle,
-            holder_kind != 'operation' AND (has(named, holder) OR has(named, holder_peer)) AS cause
-        FROM ends
-        LEFT JOIN (SELECT comm, dev, title, name FROM places UNION ALL SELECT DISTINCT comm, 0, '', name FROM places)
-            AS places ON places.comm = ends.comm AND places.dev = if(holder_kind = 'operation', 0, ends.holder)
-        LEFT JOIN places AS other ON other.comm = ends.comm AND other.dev = ends.holder_peer
+            if(kind = 'operation', places.name, end.6) AS subtitle
+        FROM
+        (
+            SELECT
+                comm, operation, holder_peer,
+                holder_kind != 'operation' AND (has(named, holder) OR has(named, holder_peer)) AS guilty,
+                arrayJoin([
+                    (source, waiter, toString(waiter_kind), alike, toUInt8(0), 'waits', holder),
+                    (target, holder, toString(holder_kind), toUInt8(0), guilty, 'holds', waiter)]) AS end
+            FROM ends
+        ) AS both
+        LEFT JOIN places ON places.comm = both.comm AND places.dev = if(end.3 = 'operation', end.7, end.2)
+        LEFT JOIN places AS other ON other.comm = both.comm AND other.dev = if(end.3 = 'link', holder_peer, 0)
     )
     GROUP BY id
     ORDER BY max(cause) DESC, id

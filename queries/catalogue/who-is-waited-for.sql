@@ -23,6 +23,21 @@ WITH
         WHERE (job, attempt, partition, epoch) IN (SELECT job, attempt, partition, epoch FROM last)
             AND ingested >= now() - toIntervalSecond({seconds:UInt32})
     ),
+    -- A job of which every member is silent is over, and only not forgotten yet.
+    sizes AS
+    (
+        SELECT job, attempt, uniqExact(dev) AS members FROM nccl.members
+        WHERE job IN (SELECT job FROM last)
+        GROUP BY job, attempt
+    ),
+    over AS
+    (
+        SELECT said.job AS job, said.attempt AS attempt FROM said
+        JOIN sizes ON sizes.job = said.job AND sizes.attempt = said.attempt
+        WHERE said.waiter_kind = 'operation' AND said.reason = 'silent'
+        GROUP BY said.job, said.attempt
+        HAVING uniqExact(said.holder) >= any(sizes.members)
+    ),
     standing AS
     (
         SELECT holder AS op, uniqExact(waiter) AS waiting, max(nullIf(waited_us, 4294967295)) AS waited_us
@@ -59,7 +74,7 @@ LEFT JOIN standing ON standing.op = said.waiter
 LEFT JOIN communicators ON communicators.job = said.job AND communicators.comm = said.comm
 LEFT JOIN places AS held ON held.dev = said.holder
 LEFT JOIN places AS other ON other.dev = said.holder_peer
-WHERE said.waiter_kind = 'operation'
+WHERE said.waiter_kind = 'operation' AND (said.job, said.attempt) NOT IN (SELECT job, attempt FROM over)
 GROUP BY ALL
 ORDER BY waiting DESC, waited_s DESC NULLS LAST, job, communicator, seq, holder_rank
 SETTINGS join_use_nulls = 1

@@ -41,17 +41,27 @@ _LINES = """
 # it repeats.
 _SCOPE = """
     WITH
-        (SELECT argMax((job, attempt, incident), revision) FROM nccl.incidents WHERE id = ${incident:sqlstring}) AS told,
+        (
+            SELECT argMax((job, attempt, incident, category, closed), revision)
+            FROM nccl.incidents WHERE id = ${incident:sqlstring}
+        ) AS told,
         arrayMap(
             node -> reinterpretAsUInt64(reverse(unhex(node.dev))),
             arrayConcat(
                 JSONExtract(ifNull(told.3, ''), 'culprits', 'Array(Tuple(dev String))'),
                 JSONExtract(ifNull(told.3, ''), 'candidates', 'Array(Tuple(dev String))'))) AS named,
         (SELECT any((job, attempt)) FROM nccl.members WHERE job_name = told.1 AND attempt_name = told.2) AS life,
+        -- When a job that stalls is ended all its members are dead or silent for a while: only of some verdicts
+        -- that is what they rest on (queries/report/evidence.py).
+        multiIf(
+            told.4 = 'process-dead', 'dead', told.4 = 'process-stopped', 'stopped', told.4 = 'host-silent', 'silent',
+            '') AS ending,
         (
-            SELECT max(epoch) FROM nccl.waits
+            SELECT argMax(epoch, (if(ending = '', reason NOT IN ('dead', 'stopped', 'silent'), reason = ending), epoch))
+            FROM nccl.waits
             WHERE job = life.1 AND attempt = life.2 AND waiter_kind = 'operation'
                 AND (has(named, holder) OR has(named, holder_peer))
+                AND (told.5 IS NULL OR epoch <= toUnixTimestamp(told.5) + 1)
         ) AS last,
         (
             SELECT groupArray(spoke)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from clickhouse_connect.driver.client import Client
@@ -22,6 +23,11 @@ MAX_OPERATIONS = 4000
 """Far more than one page can draw; a limit for what is fetched."""
 LEAD_S = 20
 """The timeline begins so long before the first stalled launch."""
+_ENDINGS = ("dead", "stopped", "silent")
+_ENDING_OF = {"process-dead": "dead", "process-stopped": "stopped", "host-silent": "silent"}
+"""Why a member of an operation does nothing any more. When a job that stalls is ended, that is said of all
+its members for a while; only verdicts that speak of it themselves rest on it."""
+_FOREVER = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,9 @@ def gather(client: Client, incident: Incident) -> Evidence:
     scope = _scope(client, incident)
     if scope is None:
         return Evidence((), (), (), 0)
-    waits = _waits(client, scope)
+    waits = _waits(client, scope, incident)
     edges = tuple(_edge(scope, row) for row in waits)
-    operations = _operations(client, scope, _told_of(scope, waits), incident.since)
+    operations = _operations(client, scope, _told_of(scope, waits), incident.since or incident.detected)
     return Evidence(edges, _flows(client, scope, waits), operations, len(scope.ranks))
 
 
@@ -98,16 +104,24 @@ def _scope(client: Client, incident: Incident) -> _Scope | None:
     )
 
 
-def _waits(client: Client, scope: _Scope) -> list[dict[str, Any]]:
-    """The waits of the last epoch in which somebody waited for a named one; each partition says its own."""
+def _waits(client: Client, scope: _Scope, incident: Incident) -> list[dict[str, Any]]:
+    """The waits that the verdict rests on; each partition says its own.
+
+    Those of the last epoch before the incident closed in which somebody waited for a named one for a reason
+    of the verdict's kind, or for any.
+    """
+    closed = incident.closed
+    until = int(datetime.fromisoformat(closed).timestamp()) + 1 if closed else _FOREVER
+    ending = _ENDING_OF.get(incident.category)
     return _rows(
         client,
         """
         WITH last AS
         (
-            SELECT max(epoch) AS epoch
+            SELECT argMax(epoch, (toString(reason) IN {reasons:Array(String)} = {wanted:UInt8}, epoch)) AS at
             FROM nccl.waits
             WHERE job = {job:UInt64} AND attempt = {attempt:UInt64} AND waiter_kind = 'operation'
+                AND epoch <= {until:UInt64}
                 AND (holder IN {named:Array(UInt64)} OR holder_peer IN {named:Array(UInt64)})
         )
         SELECT DISTINCT * EXCEPT (ingested, epoch)
@@ -119,7 +133,7 @@ def _waits(client: Client, scope: _Scope) -> list[dict[str, Any]]:
                 FROM nccl.waits
                 WHERE job = {job:UInt64} AND attempt = {attempt:UInt64}
                     -- Partitions speak each second, not all in the same one.
-                    AND epoch BETWEEN (SELECT epoch FROM last) - 2 AND (SELECT epoch FROM last)
+                    AND epoch BETWEEN (SELECT at FROM last) - 2 AND (SELECT at FROM last)
                 GROUP BY partition
             )
         ORDER BY comm, seq, waiter_kind, waiter_rank, holder_rank, channel
@@ -127,6 +141,9 @@ def _waits(client: Client, scope: _Scope) -> list[dict[str, Any]]:
         job=scope.job,
         attempt=scope.attempt,
         named=list(scope.named),
+        until=until,
+        reasons=list(_ENDINGS) if ending is None else [ending],
+        wanted=int(ending is not None),
     )
 
 
@@ -220,10 +237,8 @@ def _told_of(scope: _Scope, waits: list[dict[str, Any]]) -> list[int]:
     return sorted(scope.ranks, key=first)[:MAX_LANES]
 
 
-def _operations(client: Client, scope: _Scope, devs: list[int], since: str | None) -> tuple[Operation, ...]:
+def _operations(client: Client, scope: _Scope, devs: list[int], since: str) -> tuple[Operation, ...]:
     """Their operations from LEAD_S before the first stalled launch on; one that never ended is open."""
-    if since is None:
-        return ()
     rows = _rows(
         client,
         """

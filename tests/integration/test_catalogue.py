@@ -25,6 +25,8 @@ from tests.integration.lived_store import Lived
 JOB, ATTEMPT, WORLD, OPERATION = 7, 1, 10, 99
 UNKNOWN_US = 0xFFFF_FFFF
 NOW = int(time.time())
+SILENT = NOW - 7200
+"""Since then nothing has come from host b: longer ago than a test session takes."""
 HOSTS = ("a", "a", "b", "b")
 
 
@@ -53,7 +55,25 @@ def _story() -> dict[str, list[dict[str, Any]]]:
         "waiter": OPERATION, "holder": _dev(1), "holder_rank": 1, "holder_peer": _dev(2),
         "holder_peer_rank": 2, "waited_us": UNKNOWN_US, "channel": 0,
     }  # fmt: skip
+    # Another job has ended a moment ago: of each of its two members nothing is known any more.
+    ended = {"job": 8, "attempt": 1, "comm": 20}
+    members += [
+        {
+            **ended,
+            "job_name": "ended",
+            "attempt_name": "first",
+            "name": "world",
+            "rank": rank,
+            "dev": 200 + rank,
+        }
+        for rank in range(2)
+    ]
+    silent = {
+        **ended, "func": "all_reduce", "seq": 9, "epoch": NOW, "reason": "silent", "waiter_kind": "operation",
+        "waiter": 98, "op": 98, "holder_kind": "device",
+    }  # fmt: skip
     waits = [
+        *({**silent, "holder": 200 + rank, "holder_rank": rank} for rank in range(2)),
         *({**standing, "waiter": _dev(rank), "waited_us": 1_000_000 * (rank + 1)} for rank in range(4)),
         link,
         link,  # the sink may store it twice
@@ -97,8 +117,8 @@ def _story() -> dict[str, list[dict[str, Any]]]:
         {**proc, "proc": 2, "dev": _dev(1), "pid": 1001, "sampled": NOW - 2},
         {**proc, "proc": 2, "dev": _dev(1), "pid": 1001, "sampled": NOW - 1, "alive": 0, "state": 0,
          "cpu_us": 2_500_000},
-        {**proc, "proc": 3, "dev": _dev(2), "pid": 1002, "sampled": NOW - 60, "ingested": NOW - 60},
-        {**proc, "proc": 4, "dev": _dev(3), "pid": 1003, "sampled": NOW - 60, "ingested": NOW - 60,
+        {**proc, "proc": 3, "dev": _dev(2), "pid": 1002, "sampled": SILENT, "ingested": SILENT},
+        {**proc, "proc": 4, "dev": _dev(3), "pid": 1003, "sampled": SILENT, "ingested": SILENT,
          "state": ord("T"), "api_func": "all_reduce", "cpu_us": 1_000_000},
     ]  # fmt: skip
     losses = [
@@ -152,7 +172,7 @@ ANSWERS: dict[str, tuple[dict[str, str], list[tuple[Any, ...]]]] = {
     ),
     # All four stand in it, the longest for 4 s.
     "who-is-waited-for": (
-        {"job": "story", "seconds": "600"},
+        {"seconds": "3000"},
         [("story", "world", "all_reduce", 7, "not_delivered", 1, "a", 2, "b", 4, 4.0)],
     ),
     "host-history": (
@@ -180,14 +200,14 @@ ANSWERS: dict[str, tuple[dict[str, str], list[tuple[Any, ...]]]] = {
         ],
     ),
     "in-flight": (
-        {"job": "story", "seconds": "600"},
+        {"job": "story", "seconds": "3000"},
         [("story", "world", 1, "a", "all_reduce", 7, 4096, 5.0, 3.0, "yes")],
     ),
     "processes-gone": (
         {},
         [
             ("story", 1, "a", 1001, "gone", _time(NOW - 1), "", 2.5),
-            ("story", 3, "b", 1003, "stopped", _time(NOW - 60), "all_reduce", 1.0),
+            ("story", 3, "b", 1003, "stopped", _time(SILENT), "all_reduce", 1.0),
         ],
     ),
     # 100 MB on each rank; (60 × 1 + 40 × 3) / 100 ms; 1 MB in 1.8 ms, times 2 × 3 / 4.
@@ -195,7 +215,7 @@ ANSWERS: dict[str, tuple[dict[str, str], list[tuple[Any, ...]]]] = {
         {},
         [("story", "world", 4, 2, "all_reduce", "ring", "simple", 100.0, 0.1, 1.8, 9.0, 0.833)],
     ),
-    "silent-collectors": ({}, [("b", None, 2, ["story"], _time(NOW - 60))]),
+    "silent-collectors": ({"seconds": "3600"}, [("b", None, 2, ["story"], _time(SILENT))]),
 }  # fmt: skip
 
 

@@ -95,6 +95,10 @@ def test_a_link_has_both_its_ends(lived: Lived) -> None:
             # A second before, rank 0 was waited for.
             {**wait, "epoch": 999, "reason": "not_launched", "waiter_kind": "operation", "waiter": 99,
              "holder_kind": "device", "holder": 100, "holder_rank": 0},
+            # The job is ended: its ranks fall silent before the incident is closed, and after it.
+            *({**wait, "epoch": epoch, "reason": reason, "waiter_kind": "operation", "waiter": 99,
+               "holder_kind": "device", "holder": 100 + rank, "holder_rank": rank}
+              for epoch, reason in ((1100, "silent"), (1300, "not_launched")) for rank in range(3)),
         ],
         "flows": [
             {**flow, "dev": 101, "rank": 1, "peer": 2, "direction": "send", "ready": 6,
@@ -110,8 +114,12 @@ def test_a_link_has_both_its_ends(lived: Lived) -> None:
         client.raw_insert(f"nccl.{table}", insert_block=block, fmt="JSONEachRow")
     nodes = tuple(Node("device", 10 + rank, dev=f"{100 + rank:016x}") for rank in (1, 2))
     evidence = gather(
-        client, replace(hostile_incident(), job="cable", attempt="a", culprits=nodes, since=None)
-    )
+        client,
+        replace(
+            hostile_incident(), job="cable", attempt="a", category="link", culprits=nodes, since=None,
+            state="closed", closed="1970-01-01T00:20:00.000000Z",
+        ),
+    )  # fmt: skip
     drawing = draw(evidence.edges)
     assert drawing is not None
     assert {box.title: box.cause for box in drawing.boxes} == {

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mycroft.errors import FAILED, explain
+from schemas.shown import shown
 
 COMMANDS = {
     "diagnose": "diagnose.diagnose",
@@ -132,7 +133,7 @@ def main() -> None:
         if known is None:
             raise
         line, status = known
-        print(f"mycroft: {line}", file=sys.stderr)
+        print(f"mycroft: {shown(line)}", file=sys.stderr)
         sys.exit(status)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 from clickhouse_connect.driver.client import Client
+from rich.text import Text
 
 from collectors.flight_recorder.importer import send_snapshot
 from collectors.flight_recorder.snapshot import Snapshot
@@ -36,6 +37,7 @@ from mycroft.render import console, incident
 from queries import answers
 from queries.client import connect, store_errors
 from schemas.incidents import Incident
+from schemas.shown import shown
 
 POLL_S = 0.1
 _VERSION = 6
@@ -165,7 +167,7 @@ def _of_run(path: Path, job: str | None, tier: str, slow: bool) -> _Answer:
                 options,
                 collector_arguments(settings(kafka, stack.addresses.clickhouse)),
                 lambda: slow or all_closed(alerts.of(name)),
-                lambda: status.update(f"replaying {seconds:.0f} s of {run.name}"),
+                lambda: status.update(Text(f"replaying {seconds:.0f} s of {shown(run.name)}")),
             )
             stack.check()
             if heard is None:

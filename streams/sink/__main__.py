@@ -9,6 +9,7 @@ import sys
 from pydantic import ValidationError
 
 from mycroft.settings import Settings
+from schemas.shown import log_lines
 from streams.kafka import BrokerError
 from streams.process import stop_event
 from streams.sink.loop import TooManyRefused, run_sink
@@ -22,9 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, help="pid of the parent process, whose end is the sink's too")
     parser.add_argument("--verbose", action="store_true", help="log what goes well, too")
     options = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=logging.INFO if options.verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    log_lines(
+        logging.INFO if options.verbose else logging.WARNING,
+        "%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
         settings = Settings()

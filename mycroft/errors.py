@@ -5,6 +5,7 @@ Errors are known by name: whoever raised one has imported its module, and nobody
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 NOTHING_FOUND = 0
@@ -19,6 +20,7 @@ class UsageError(ValueError):
 
 OURS = {
     "mycroft.errors.UsageError": BAD_INPUT,
+    "mycroft.output.OutputLost": FAILED,
     "mycroft.settings.BadSettings": BAD_INPUT,
     "collectors.flight_recorder.errors.BadInput": BAD_INPUT,
     "collectors.flight_recorder.importer.SendFailed": FAILED,
@@ -32,6 +34,7 @@ OURS = {
     "streams.notify.alertmanager.BadAddress": BAD_INPUT,
 }
 """Module and name of each, and the exit status it means."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _BAD_SETTING = "pydantic_core._pydantic_core.ValidationError"
 
 
@@ -42,6 +45,8 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return _bad_setting(error), BAD_INPUT
     if isinstance(error, OSError) and error.filename is not None:
         return f"cannot use {error.filename}: {error.strerror}", BAD_INPUT
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"{error.strerror}, where the local stack keeps its files (TMPDIR, MYCROFT_DATA)", FAILED
     status = next((OURS[name] for name in names if name in OURS), None)
     return None if status is None else (" ".join(str(error).split()), status)
 

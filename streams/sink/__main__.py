@@ -6,9 +6,7 @@ import argparse
 import logging
 import sys
 
-from pydantic import ValidationError
-
-from mycroft.settings import Settings
+from mycroft.settings import BadSettings, Settings
 from schemas.shown import log_lines
 from streams.kafka import BrokerError
 from streams.process import stop_event
@@ -29,11 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     try:
         settings = Settings()
-    except ValidationError as error:
-        print(
-            f"sink: settings: {'; '.join(_line(each['loc'], each['msg']) for each in error.errors())}",
-            file=sys.stderr,
-        )
+    except BadSettings as error:
+        print(f"sink: {error}", file=sys.stderr)
         return 2
     try:
         run_sink(settings, stop_event(options.parent))
@@ -41,10 +36,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"sink: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _line(where: tuple[int | str, ...], what: str) -> str:
-    return f"{'.'.join(str(part) for part in where)}: {what}"
 
 
 if __name__ == "__main__":

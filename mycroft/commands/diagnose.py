@@ -23,7 +23,7 @@ from collectors.replay.program import compile_run
 from collectors.replay.runner import TIERS, Options
 from collectors.replay.trace import read_run
 from mycroft.commands.imports import read, tell
-from mycroft.commands.options import Json
+from mycroft.commands.options import Json, check_seconds
 from mycroft.connections import collector_arguments, settings
 from mycroft.errors import INCIDENTS_FOUND, UsageError
 from mycroft.local.alerts import Alerts, latest, wait_watching
@@ -75,6 +75,7 @@ def diagnose(
     """
     if tier is not None and tier not in TIERS:
         raise UsageError(f"unknown tier {tier!r}: one of {', '.join(TIERS)}")
+    check_seconds("timeout", timeout)
     if not source.exists():
         raise UsageError(f"there is no {source}: name a folder of dumps or a recorded run")
     # A scheduler's time-out must not leave the stack and its folder behind.

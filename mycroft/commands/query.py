@@ -62,7 +62,10 @@ def _asking(question: Question) -> Any:
 
 def _option(parameter: Parameter) -> inspect.Parameter:
     kind = _NUMBERS.get(parameter.type, str)
-    option = typer.Option(f"--{parameter.name}", help=parameter.doc, show_default=bool(parameter.default))
+    bounds: dict[str, Any] = {"min": 0, "max": 2**32 - 1} if kind is int else {}
+    option = typer.Option(
+        f"--{parameter.name}", help=parameter.doc, show_default=bool(parameter.default), **bounds
+    )
     default = inspect.Parameter.empty if parameter.default is None else kind(parameter.default)
     return _keyword(parameter.name, Annotated[kind, option], default)
 

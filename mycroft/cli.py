@@ -17,6 +17,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mycroft.errors import FAILED, explain
+from mycroft.output import OutputLost, abandon, prepare
+from schemas.shown import shown
 
 COMMANDS = {
     "diagnose": "diagnose.diagnose",
@@ -120,19 +122,25 @@ def _root(
 
 def main() -> None:
     """Entry point of the console script."""
+    prepare()
     try:
-        app(standalone_mode=True)
+        try:
+            app(standalone_mode=True)
+        finally:
+            sys.stdout.flush()  # what it does not take is told as everything else
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()
+        abandon()
         sys.exit(FAILED)
     except Exception as error:
         known = explain(error)
         if known is None:
             raise
         line, status = known
-        print(f"mycroft: {line}", file=sys.stderr)
+        if isinstance(error, OutputLost):
+            abandon()
+        print(f"mycroft: {shown(line)}", file=sys.stderr)
         sys.exit(status)
 
 

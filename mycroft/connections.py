@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from functools import cache
 from pathlib import Path
 
 from mycroft.local.addresses import running
 from mycroft.settings import Settings
+from mycroft.variables import unknown
+from schemas.shown import shown
 
 
 def data_folder() -> Path:
@@ -23,13 +27,21 @@ def settings(kafka: str | None = None, clickhouse: str | None = None) -> Setting
     Order: command line, environment, file, running stack, defaults.
     """
     given = {name: value for name, value in (("kafka", kafka), ("clickhouse", clickhouse)) if value}
-    found = Settings(**given)  # type: ignore[arg-type]  # pydantic parses text
+    _warn()
+    found = Settings(**given)
     stack = running(data_folder())
     if stack is None:
         return found
     local = {"kafka": stack.kafka, "clickhouse": stack.clickhouse}
     missing = {name: value for name, value in local.items() if name not in found.model_fields_set}
     return found.model_copy(update=missing)
+
+
+@cache
+def _warn() -> None:
+    for name, meant in unknown(os.environ):
+        suggestion = f"; did you mean {meant}?" if meant else ""
+        print(f"mycroft: nothing reads {shown(name)}, which is set{suggestion}", file=sys.stderr)
 
 
 def collector_arguments(chosen: Settings) -> tuple[str, ...]:

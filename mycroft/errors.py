@@ -5,7 +5,7 @@ Errors are known by name: whoever raised one has imported its module, and nobody
 
 from __future__ import annotations
 
-from typing import Any
+import errno
 
 NOTHING_FOUND = 0
 FAILED = 1
@@ -19,6 +19,7 @@ class UsageError(ValueError):
 
 OURS = {
     "mycroft.errors.UsageError": BAD_INPUT,
+    "mycroft.output.OutputLost": FAILED,
     "mycroft.settings.BadSettings": BAD_INPUT,
     "collectors.flight_recorder.errors.BadInput": BAD_INPUT,
     "collectors.flight_recorder.importer.SendFailed": FAILED,
@@ -32,21 +33,15 @@ OURS = {
     "streams.notify.alertmanager.BadAddress": BAD_INPUT,
 }
 """Module and name of each, and the exit status it means."""
-_BAD_SETTING = "pydantic_core._pydantic_core.ValidationError"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def explain(error: BaseException) -> tuple[str, int] | None:
     """The line to print and the exit status, None for an error that is a defect of ours."""
     names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
-    if _BAD_SETTING in names:
-        return _bad_setting(error), BAD_INPUT
     if isinstance(error, OSError) and error.filename is not None:
         return f"cannot use {error.filename}: {error.strerror}", BAD_INPUT
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"{error.strerror}, where the local stack keeps its files (TMPDIR, MYCROFT_DATA)", FAILED
     status = next((OURS[name] for name in names if name in OURS), None)
     return None if status is None else (" ".join(str(error).split()), status)
-
-
-def _bad_setting(error: Any) -> str:
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"]) or "settings"
-    return f"setting {name}: {first['msg']} (got {first['input']!r})"

@@ -19,7 +19,7 @@ MAX_LINES = 10
 def sending(records: int) -> Iterator[Callable[[Sent], None]]:
     """A bar over so many records; yields what moves it."""
     done = TextColumn("{task.completed:,.0f} of {task.total:,.0f} records")
-    waiting = TextColumn("{task.fields[waiting]}")
+    waiting = TextColumn("{task.fields[waiting]}", markup=False)
     columns = (TextColumn("sending"), BarColumn(), done, waiting, TimeElapsedColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=records, waiting="")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from schemas.incidents import Incident, Node
+from schemas.shown import shown, shown_lines
 
 _COLOUR = {"critical": "red", "warning": "yellow", "notice": "cyan"}
 _CERTAINTY = {
@@ -20,10 +22,28 @@ _CERTAINTY = {
 }
 
 
-def console(*, stderr: bool = False) -> Console:
+class Screen(Console):
+    """A console on which text is text: no name in it can be markup, an emoji or an escape of the terminal.
+
+    Looks are given as styles, by Text and by `style`. Panels' titles and what spins beside a status read
+    strings as markup whatever the console says: give them a Text.
+    """
+
+    def __init__(self, *, stderr: bool, width: int | None = None) -> None:
+        super().__init__(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is printed, in pieces."""
+        for piece in super().render(renderable, options):
+            text = piece.text
+            safe = piece.control or text.isprintable()
+            yield piece if safe else Segment(shown_lines(text), piece.style)
+
+
+def console(*, stderr: bool = False) -> Screen:
     """A console that wraps nothing in a pipe, where lines are for other programs."""
-    made = Console(stderr=stderr, highlight=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=200)
+    made = Screen(stderr=stderr)
+    return made if made.is_terminal else Screen(stderr=stderr, width=200)
 
 
 def incident(found: Incident) -> RenderableType:
@@ -44,12 +64,16 @@ def incident(found: Incident) -> RenderableType:
     parts += _section("what would decide or explain it", found.would_decide)
     title = Text.assemble(
         (f" {found.category} ", f"bold {colour}"),
-        (f"{found.severity} · {found.job} · {found.attempt}"),
+        shown(f"{found.severity} · {found.job} · {found.attempt}"),
         ("" if found.state == "open" else " · closed", "green"),
         " ",
     )
     return Panel(
-        Group(*parts), title=title, title_align="left", subtitle=f" {found.id} ", border_style=colour
+        Group(*parts),
+        title=title,
+        title_align="left",
+        subtitle=Text(f" {found.id} "),
+        border_style=colour,
     )
 
 
@@ -93,7 +117,8 @@ def listing(found: Iterable[Incident]) -> Table:
             who = "one of " + ", ".join(node_name(node) for node in one.candidates)
         table.add_row(
             one.id, one.detected[:19].replace("T", " "), one.state,
-            Text(one.severity, style=_COLOUR[one.severity]), one.category, one.job, one.attempt, who,
+            Text(one.severity, style=_COLOUR[one.severity]), one.category, shown(one.job), shown(one.attempt),
+            shown(who),
             str(one.waiting),
         )  # fmt: skip
     return table

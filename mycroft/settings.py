@@ -6,10 +6,13 @@ and from the environment: MYCROFT_KAFKA, MYCROFT_CLICKHOUSE, … Command-line op
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -17,15 +20,24 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+_PREFIX = "MYCROFT_"
+
 
 class BadSettings(ValueError):
-    """The settings file cannot be used; the text says which and why."""
+    """The settings cannot be used; the text says which, where they come from and why."""
 
 
 class Settings(BaseSettings):
     """Defaults suit the embedded stack; each default's reason stands in its description."""
 
-    model_config = SettingsConfigDict(env_prefix="MYCROFT_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **given: Any) -> None:
+        """Raises BadSettings."""
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise BadSettings("; ".join(_why(each, given) for each in error.errors())) from error
 
     kafka: str = Field("127.0.0.1:9092", description="bootstrap servers of Kafka")
     clickhouse: str = Field("http://127.0.0.1:8123", description="URL of ClickHouse's HTTP interface")
@@ -165,13 +177,38 @@ class Settings(BaseSettings):
         return init_settings, env_settings, _file_source(settings_cls)
 
 
+def near(name: str, known: Iterable[str]) -> str:
+    """The known name that another may mean, or nothing."""
+    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")
+
+
+def _file() -> Path:
+    return Path(os.environ.get("MYCROFT_CONFIG") or "mycroft.toml")
+
+
 def _file_source(settings: type[BaseSettings]) -> PydanticBaseSettingsSource:
     """Settings of the file, none where there is none; raises BadSettings where it cannot be used."""
-    named = os.environ.get("MYCROFT_CONFIG")
-    path = Path(named or "mycroft.toml")
-    if named and not path.is_file():
-        raise BadSettings(f"settings file {path}, which MYCROFT_CONFIG names, is not there")
+    path = _file()
+    if not path.exists():
+        if os.environ.get("MYCROFT_CONFIG"):
+            raise BadSettings(f"settings file {path}, which MYCROFT_CONFIG names, is not there")
+    elif not path.is_file():
+        raise BadSettings(f"settings file {path} is no file: a file of TOML is wanted")
     try:
-        return TomlConfigSettingsSource(settings, toml_file=path)
+        source = TomlConfigSettingsSource(settings, toml_file=path)
     except (ValueError, OSError) as error:
         raise BadSettings(f"settings file {path} cannot be read as TOML: {error}") from error
+    for name in source.toml_data:
+        if name not in settings.model_fields:
+            meant = near(name.lower().removeprefix(_PREFIX.lower()), settings.model_fields)
+            suggestion = f"; did you mean {meant}?" if meant else ""
+            raise BadSettings(f"{path}: no setting is called {name}{suggestion}")
+    return source
+
+
+def _why(error: Any, given: dict[str, Any]) -> str:
+    """One of pydantic's errors, with where its value comes from."""
+    name = ".".join(str(part) for part in error["loc"]) or "settings"
+    variable = next((each for each in os.environ if each.upper() == f"{_PREFIX}{name.upper()}"), None)
+    source = "" if name in given else f" from {variable or _file()}"
+    return f"setting {name}: {error['msg']} (got {error['input']!r}{source})"

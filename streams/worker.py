@@ -9,7 +9,7 @@ import sys
 
 import faust
 
-from mycroft.settings import Settings
+from mycroft.settings import BadSettings, Settings
 from streams.app import create
 from streams.kafka import BrokerError
 from streams.process import when_orphaned
@@ -35,7 +35,7 @@ def main() -> int:
         when_orphaned(parent, lambda: os._exit(0))
     try:
         run(Settings())
-    except BrokerError as error:
+    except (BrokerError, BadSettings) as error:
         print(f"worker: {error}", file=sys.stderr)
         return 1
     return 0

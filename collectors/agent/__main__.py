@@ -12,6 +12,7 @@ from pathlib import Path
 from collectors.agent.agent import Agent, CannotCollect, Config
 from collectors.agent.budget import Limits
 from collectors.agent.metrics import PortTaken
+from schemas.shown import log_lines
 
 USAGE = 2
 
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, help="pid of the parent process, whose end is its own too")
     parser.add_argument("--log-level", default="INFO")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(message)s")
+    log_lines(options.log_level, "%(asctime)s %(levelname)s %(message)s")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

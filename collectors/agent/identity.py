@@ -54,7 +54,7 @@ def job_of(environment: Environment, host: str, uid: int, started_ns: int) -> Jo
     `started_ns` is the start of the process, used only where nothing else is known. Placeholders and names
     that cannot be printed count as absent.
     """
-    name = _job_name(environment, host)
+    name = job_name(environment, host)
     named = name is not None
     name = name or f"unnamed-{host}-{uid}"
     attempt, attempt_id = _attempt(environment, name, started_ns if not named else None)
@@ -82,7 +82,8 @@ def device_id(process: int, gpu: int) -> int:
     return hash64("dev", process, gpu)
 
 
-def _job_name(environment: Environment, host: str) -> str | None:
+def job_name(environment: Environment, host: str) -> str | None:
+    """The name that a process with this environment gives its job, None where nothing names it."""
     if (own := _name(environment, "MYCROFT_JOB")) is not None:
         return own
     if (slurm := _name(environment, "SLURM_JOB_ID", "SLURM_JOBID")) is not None:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import zstandard
 
@@ -95,10 +95,10 @@ def hosts(lines: Iterable[Line], ranks: int) -> list[int]:
     return [p * count // ranks for p in range(ranks)]
 
 
-def write_run(path: Path, lines: Iterable[Line]) -> int:
-    """Write a run; returns the number of lines."""
+def write_run(file: BinaryIO, lines: Iterable[Line]) -> int:
+    """Write a run into an open file, which stays open; returns the number of lines."""
     written = 0
-    with path.open("wb") as raw, zstandard.ZstdCompressor(level=10).stream_writer(raw) as packed:
+    with zstandard.ZstdCompressor(level=10).stream_writer(file, closefd=False) as packed:
         for line in lines:
             packed.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
             written += 1

@@ -32,7 +32,7 @@ def alerts(
         try:
             alert = decode_incident(raw)
         except Malformed as error:
-            print(f"mycroft: passed over {len(raw)} bytes: {error}", file=sys.stderr)
+            console(stderr=True).print(f"mycroft: passed over {len(raw)} bytes: {error}")
             continue
         if as_json:
             print(json.dumps(alert.to_json()))

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 from clickhouse_connect.driver.client import Client
+from rich.text import Text
 
 from collectors.flight_recorder.importer import send_snapshot
 from collectors.flight_recorder.snapshot import Snapshot
@@ -22,7 +23,7 @@ from collectors.replay.program import compile_run
 from collectors.replay.runner import TIERS, Options
 from collectors.replay.trace import read_run
 from mycroft.commands.imports import read, tell
-from mycroft.commands.options import Json
+from mycroft.commands.options import Json, check_seconds
 from mycroft.connections import collector_arguments, settings
 from mycroft.errors import INCIDENTS_FOUND, UsageError
 from mycroft.local.alerts import Alerts, latest, wait_watching
@@ -36,6 +37,7 @@ from mycroft.render import console, incident
 from queries import answers
 from queries.client import connect, store_errors
 from schemas.incidents import Incident
+from schemas.shown import shown
 
 POLL_S = 0.1
 _VERSION = 6
@@ -73,6 +75,7 @@ def diagnose(
     """
     if tier is not None and tier not in TIERS:
         raise UsageError(f"unknown tier {tier!r}: one of {', '.join(TIERS)}")
+    check_seconds("timeout", timeout)
     if not source.exists():
         raise UsageError(f"there is no {source}: name a folder of dumps or a recorded run")
     # A scheduler's time-out must not leave the stack and its folder behind.
@@ -165,7 +168,7 @@ def _of_run(path: Path, job: str | None, tier: str, slow: bool) -> _Answer:
                 options,
                 collector_arguments(settings(kafka, stack.addresses.clickhouse)),
                 lambda: slow or all_closed(alerts.of(name)),
-                lambda: status.update(f"replaying {seconds:.0f} s of {run.name}"),
+                lambda: status.update(Text(f"replaying {seconds:.0f} s of {shown(run.name)}")),
             )
             stack.check()
             if heard is None:

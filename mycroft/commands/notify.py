@@ -10,6 +10,7 @@ import typer
 from mycroft.commands.options import Kafka
 from mycroft.connections import settings
 from mycroft.render import console
+from schemas.shown import log_lines
 from streams.notify.loop import run_notify
 from streams.process import stop_event
 
@@ -25,7 +26,7 @@ def notify(
 
     Each revision is sent until it is taken; what is open is told again every minute. Several share the work.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    log_lines(logging.WARNING, "%(asctime)s %(levelname)s %(message)s")
     chosen = settings(kafka=kafka)
     if alertmanager is not None:
         chosen = chosen.model_copy(update={"alertmanager": alertmanager})

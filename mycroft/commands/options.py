@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from mycroft.errors import UsageError
+
 Kafka = Annotated[
     str | None,
     typer.Option(
@@ -19,3 +21,9 @@ ClickHouse = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+
+
+def check_seconds(name: str, given: float) -> None:
+    """Raises UsageError for what is no length of time: below 0, endless or not a number."""
+    if not 0 <= given < float("inf"):
+        raise UsageError(f"{name} {given} is none: a number of seconds from 0")

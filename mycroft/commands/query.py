@@ -18,6 +18,7 @@ from mycroft.connections import settings
 from mycroft.render import console
 from queries.catalogue import Parameter, Question, Table, ask, catalogue
 from queries.client import connect, store_errors
+from schemas.shown import shown
 
 _NUMBERS: dict[str, type] = {"UInt32": int}
 """What a parameter's text has to be, so that a typing error is told before the store is asked."""
@@ -61,7 +62,10 @@ def _asking(question: Question) -> Any:
 
 def _option(parameter: Parameter) -> inspect.Parameter:
     kind = _NUMBERS.get(parameter.type, str)
-    option = typer.Option(f"--{parameter.name}", help=parameter.doc, show_default=bool(parameter.default))
+    bounds: dict[str, Any] = {"min": 0, "max": 2**32 - 1} if kind is int else {}
+    option = typer.Option(
+        f"--{parameter.name}", help=parameter.doc, show_default=bool(parameter.default), **bounds
+    )
     default = inspect.Parameter.empty if parameter.default is None else kind(parameter.default)
     return _keyword(parameter.name, Annotated[kind, option], default)
 
@@ -90,8 +94,8 @@ def _show(question: Question, found: Table) -> None:
 
 def _text(value: object) -> Text:
     if isinstance(value, (list, tuple)):
-        return Text(", ".join(str(each) for each in value))
-    return Text("" if value is None else str(value))
+        return Text(shown(", ".join(str(each) for each in value)))
+    return Text("" if value is None else shown(str(value)))
 
 
 for _question in catalogue().values():

@@ -10,6 +10,7 @@ import typer
 from collectors.replay.merge import merge
 from collectors.replay.trace import SUFFIX, write_run
 from mycroft.errors import UsageError
+from mycroft.output import writing
 from mycroft.render import console
 
 
@@ -25,7 +26,8 @@ def record(
     lines = merge(folder)
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is no folder")
-    written = write_run(output, lines)
+    with writing(output) as file:
+        written = write_run(file, lines)
     ranks = 1 + max(line["p"] for line in lines)
     seconds = lines[-1]["t"] / 1e9
     console(stderr=True).print(f"{output}: {written:,} lines of {ranks} processes over {seconds:.1f} s.")

@@ -12,6 +12,7 @@ from collectors.jobs import check_job_name
 from collectors.replay.abi import VERSIONS
 from collectors.replay.runner import TIERS, Options, Outcome, host_directory, replay
 from collectors.replay.trace import Run, read_run
+from mycroft.commands.options import check_seconds
 from mycroft.errors import FAILED, UsageError
 from mycroft.plugin import plugin_path
 from mycroft.render import console
@@ -54,6 +55,8 @@ def replay_run(
         raise UsageError(f"unknown tier {tier!r}: one of {', '.join(TIERS)}")
     if not 0 < speed < float("inf"):
         raise UsageError(f"speed {speed} is none: a number above 0")
+    if hold is not None:
+        check_seconds("hold", hold)
     run = read_run(path)
     options = Options(
         plugin=_plugin(plugin),

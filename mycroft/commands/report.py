@@ -11,6 +11,7 @@ import typer
 from mycroft.commands.incidents import the_incident
 from mycroft.commands.options import ClickHouse
 from mycroft.connections import settings
+from mycroft.output import writing
 from mycroft.render import console
 from queries.client import connect, store_errors
 from queries.report.evidence import gather
@@ -36,8 +37,15 @@ def report(
     with store_errors(url):
         evidence = gather(connect(url), found)
     text = (markdown if as_markdown else html)(found, evidence)
-    if output is None:
+    if output is None and as_markdown:
         sys.stdout.write(text)
+    elif output is None:
+        sys.stdout.buffer.write(_page(text))  # a page says that it is UTF-8, whatever the terminal is
     else:
-        output.write_text(text, encoding="utf-8")
+        with writing(output) as file:
+            file.write(_page(text))
         console(stderr=True).print(f"{output}: {found.category}, {found.summary}")
+
+
+def _page(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")

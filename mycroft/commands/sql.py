@@ -9,6 +9,7 @@ import typer
 
 from mycroft.commands.options import ClickHouse, Json
 from mycroft.connections import settings
+from mycroft.errors import UsageError
 from queries.client import connect, store_errors
 
 
@@ -17,7 +18,10 @@ def sql(
     as_json: Json = False,
     output: Annotated[
         str | None,
-        typer.Option("--format", help="Any of ClickHouse's formats, such as TSVWithNames or Vertical."),
+        typer.Option(
+            "--format",
+            help="Any of ClickHouse's formats, such as TSVWithNames; the statement's own FORMAT wins.",
+        ),
     ] = None,
     clickhouse: ClickHouse = None,
 ) -> None:
@@ -29,9 +33,10 @@ def sql(
     chosen = output or (
         "JSONEachRow" if as_json else "PrettyCompact" if sys.stdout.isatty() else "TSVWithNames"
     )
+    if not query.strip(" \t\r\n;"):
+        raise UsageError("the statement is empty; for example: mycroft sql 'SHOW TABLES FROM nccl'")
     with store_errors(url):
-        answer = connect(url).raw_query(
-            query.rstrip() + "\n", fmt=chosen
-        )  # the format must not end up in a comment
+        # Beside the statement, whose own FORMAT counts.
+        answer = connect(url).raw_query(query, transport_settings={"X-ClickHouse-Format": chosen})
     sys.stdout.buffer.write(answer)
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from collectors.jobs import check_job_name
 from collectors.testbed.faults import KINDS, Fault
 from collectors.testbed.plan import Plan, plan_of, read_plan
 from collectors.testbed.testbed import WIRES, Injection, Options, Testbed, host_name
-from mycroft.commands.options import Kafka
+from mycroft.commands.options import Kafka, check_seconds
 from mycroft.connections import collector_arguments, settings
 from mycroft.errors import UsageError
 from mycroft.plugin import plugin_path, program_path
@@ -72,6 +72,7 @@ def run_testbed(
         raise UsageError(f"unknown tier {tier!r}: one of {', '.join(TIERS)}")
     if wires not in WIRES:
         raise UsageError(f"unknown wires {wires!r}: one of {', '.join(WIRES)}")
+    check_seconds("duration", duration)
     given = {
         "ranks": ranks, "ranks_per_host": ranks_per_host, "tp": tp, "pp": pp, "ep": ep, "network": network,
         "algorithm": algorithm, "faults": fault or None,

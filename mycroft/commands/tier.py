@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,7 @@ from rich.table import Table
 from collectors.agent.layout import TIERS, NotOurs, State, Tier
 from collectors.tiers import request_tier
 from mycroft.connections import settings
-from mycroft.doctor.traced import Process, find_processes, tier_name
+from mycroft.doctor.traced import NAMELESS, Process, find_processes, tier_name
 from mycroft.errors import FAILED, UsageError
 from mycroft.render import console
 
@@ -42,17 +44,19 @@ def tier(
     """
     if wanted is not None and wanted not in TIERS:
         raise UsageError(f"unknown tier {wanted!r}: one of {', '.join(TIERS)}")
-    folder = directory or settings().dir
-    found = _of_job(find_processes(folder), job, folder)
+    usual = settings()
+    folder = directory or usual.dir
+    look = partial(find_processes, folder, host=usual.host)
+    found = _of_job(look(), job, folder)
     if wanted is None:
         _show(found)
         return
     if len(jobs := sorted({process.job for process in found})) > 1:
-        names = ", ".join(name or "(no name)" for name in jobs)
+        names = ", ".join(name or NAMELESS for name in jobs)
         raise UsageError(f"several jobs run on this host: {names}; choose one with --job")
     chosen = Tier(TIERS.index(wanted))
     asked, refused = _ask(folder, found, chosen)
-    now = _followed(folder, asked, chosen)
+    now = _followed(look, asked, chosen)
     _show(now)
     if waiting := sum(one.tier != chosen for one in now):
         typer.echo(f"{waiting} of {len(now)} will follow at the next launch.", err=True)
@@ -72,7 +76,7 @@ def _of_job(processes: list[Process], job: str | None, folder: Path) -> list[Pro
     if job is None:
         return traced
     if not (found := [one for one in traced if one.job == job]):
-        names = ", ".join(sorted({one.job or "(no name)" for one in traced}))
+        names = ", ".join(sorted({one.job or NAMELESS for one in traced}))
         raise UsageError(f"no process of job {job} is traced on this host; there are: {names}")
     return found
 
@@ -92,12 +96,12 @@ def _ask(folder: Path, processes: list[Process], tier: Tier) -> tuple[list[Proce
     return asked, refused
 
 
-def _followed(folder: Path, asked: list[Process], tier: Tier) -> list[Process]:
+def _followed(look: Callable[[], list[Process]], asked: list[Process], tier: Tier) -> list[Process]:
     """The processes as they are once all follow, or after a while."""
     names = {process.name for process in asked}
     until = time.monotonic() + _FOLLOWS_S
     while True:
-        now = [process for process in find_processes(folder) if process.name in names]
+        now = [process for process in look() if process.name in names]
         if all(one.tier == tier for one in now) or time.monotonic() > until:
             return now
         time.sleep(0.05)
@@ -106,5 +110,5 @@ def _followed(folder: Path, asked: list[Process], tier: Tier) -> list[Process]:
 def _show(processes: list[Process]) -> None:
     table = Table("pid", "job", "traces", box=None, pad_edge=False)
     for process in processes:
-        table.add_row(str(process.pid), process.job, tier_name(process))
+        table.add_row(str(process.pid), process.job or NAMELESS, tier_name(process))
     console().print(table)

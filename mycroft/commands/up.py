@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from mycroft.connections import data_folder
 from mycroft.errors import UsageError
@@ -56,10 +57,10 @@ def up(
         waiting.stop()
 
 
-def _greeting(stack: Stack, folder: Path) -> list[str]:
+def _greeting(stack: Stack, folder: Path) -> list[str | Text]:
     assert stack.addresses is not None
     return [
-        "[bold green]Mycroft is up.[/] Ctrl-C stops it.",
+        Text.assemble(("Mycroft is up.", "bold green"), " Ctrl-C stops it."),
         f"  Kafka       {stack.addresses.kafka}",
         f"  ClickHouse  {stack.addresses.clickhouse}",
         f"  store       {folder}",

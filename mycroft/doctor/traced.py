@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from collectors.agent import layout, procfs
 from collectors.agent.discovery import Lives, names, open_file
+from collectors.agent.identity import job_name
 from collectors.agent.layout import DROPS_LOST, HEADER, HEADER_BYTES, NotOurs, State, Tier
 from mycroft.doctor.check import Check, ok, warning
 from mycroft.doctor.versions import Version, text, version_of_code
@@ -18,6 +20,8 @@ from mycroft.doctor.versions import Version, text, version_of_code
 NAME = "traced processes"
 SHOWN = 6
 """So many lines at most; the screen is one."""
+
+NAMELESS = "(no name)"
 
 OFF_REASONS = {
     0: "no reason given",
@@ -29,7 +33,10 @@ OFF_REASONS = {
 
 @dataclass(frozen=True)
 class Process:
-    """One file. `alive` None: cannot be seen from here. `refused`: why the collector does not read it."""
+    """One file. `alive` None: cannot be seen from here. `refused`: why the collector does not read it.
+
+    `job` is the name that the collector tells, empty where it has none.
+    """
 
     name: str
     refused: str = ""
@@ -44,20 +51,23 @@ class Process:
     job: str = ""
 
 
-def find_processes(directory: Path, proc: Path = procfs.PROC) -> list[Process]:
-    """Every file of the plugin in the folder, sorted by name; none where it is absent or not to be read."""
+def find_processes(directory: Path, proc: Path = procfs.PROC, host: str = "") -> list[Process]:
+    """Every file of the plugin in the folder, sorted by name; none where it is absent or not to be read.
+
+    `host`: this host's name as the collector has it, a part of some jobs' names.
+    """
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return []
     lives = Lives(proc)
     try:
-        return [_look(fd, name, lives) for name in names(fd)]
+        return [_look(fd, name, lives, host or socket.gethostname()) for name in names(fd)]
     finally:
         os.close(fd)
 
 
-def _look(directory: int, name: str, lives: Lives) -> Process:
+def _look(directory: int, name: str, lives: Lives, host: str) -> Process:
     try:
         file = open_file(directory, name)
     except NotOurs as error:
@@ -79,7 +89,7 @@ def _look(directory: int, name: str, lives: Lives) -> Process:
         kernel_allowed=bool(header["kernel_allowed"]),
         nccl=version_of_code(int(header["nccl_version"])),
         lost=sum(int(header["drops"][kind]) for kind in DROPS_LOST),
-        job=file.environment.get("MYCROFT_JOB", ""),
+        job=job_name(file.environment, host) or "",
     )
 
 

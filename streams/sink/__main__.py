@@ -6,9 +6,8 @@ import argparse
 import logging
 import sys
 
-from pydantic import ValidationError
-
-from mycroft.settings import Settings
+from mycroft.settings import BadSettings, Settings
+from schemas.shown import log_lines
 from streams.kafka import BrokerError
 from streams.process import stop_event
 from streams.sink.loop import TooManyRefused, run_sink
@@ -22,17 +21,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, help="pid of the parent process, whose end is the sink's too")
     parser.add_argument("--verbose", action="store_true", help="log what goes well, too")
     options = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=logging.INFO if options.verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    log_lines(
+        logging.INFO if options.verbose else logging.WARNING,
+        "%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
         settings = Settings()
-    except ValidationError as error:
-        print(
-            f"sink: settings: {'; '.join(_line(each['loc'], each['msg']) for each in error.errors())}",
-            file=sys.stderr,
-        )
+    except BadSettings as error:
+        print(f"sink: {error}", file=sys.stderr)
         return 2
     try:
         run_sink(settings, stop_event(options.parent))
@@ -40,10 +36,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"sink: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _line(where: tuple[int | str, ...], what: str) -> str:
-    return f"{'.'.join(str(part) for part in where)}: {what}"
 
 
 if __name__ == "__main__":

@@ -227,7 +227,7 @@ def merge(folder: Path, into: Path) -> str:
     command = [sys.executable, "-c", (
         "import sys; from pathlib import Path\n"
         "from collectors.replay.merge import merge; from collectors.replay.trace import write_run\n"
-        "write_run(Path(sys.argv[2]), merge(Path(sys.argv[1])))"
+        "write_run(Path(sys.argv[2]).open('wb'), merge(Path(sys.argv[1])))"
     ), str(folder), str(into)]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 0:

@@ -211,7 +211,7 @@ def test_the_route_is_one_that_alertmanager_takes(tmp_path: Path) -> None:
         ),
         ("mycroft alerts --kafka 127.0.0.1:9", "no Kafka answers at 127.0.0.1:9", 1),
         ("MYCROFT_PARTITIONS=many mycroft query losses", "setting partitions: ", 2),
-        ("mycroft report $ID -o absent/incident.html", "cannot use absent/incident.html: ", 2),
+        ("mycroft report $ID -o absent/incident.html", "cannot write absent/incident.html: ", 2),
         ("mycroft sql 'SELECT 1 FROM nccl.nothing'", "Code: 60. Unknown table", 1),
     ],
 )

@@ -263,5 +263,5 @@ def test_a_folder_that_cannot_be_written_is_one_line(lived: Lived, tmp_path: Pat
     target = tmp_path / "absent" / "incident.html"
     done = _report(tmp_path, lived.hang, "-o", str(target), "--clickhouse", lived.url)
     assert done.returncode == 2
-    assert f"cannot use {target}" in done.stderr
+    assert f"cannot write {target}" in done.stderr
     assert LIVE_JOB not in done.stdout

@@ -23,7 +23,10 @@ import numpy as np
 import pytest
 import urllib3
 from clickhouse_connect.driver.client import Client
+from typer.testing import CliRunner
 
+from mycroft.cli import app
+from mycroft.errors import FAILED, explain
 from queries.client import StoreError, connect, store_errors
 
 BLOCK_INFO = bytes.fromhex("01 00 02 ffffffff 00")
@@ -428,3 +431,25 @@ def test_curl(store_url: str, scratch: str) -> None:
     query = urlencode({"query": f"INSERT INTO {scratch}.t FORMAT RowBinary"})
     curl(f"{url}/?{query}", "--data-binary", "@-", given=bytes([7, 0, 0, 0, 10, 10, 10, 10]))
     assert curl(f"{url}/", "-d", f"SELECT a FROM {scratch}.t ORDER BY a") == b"7\n168430090\n"
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("SELECT 1 AS a", "a\n1\n"),
+        ("SELECT 1 AS a;", "a\n1\n"),
+        ("SELECT 1 AS a -- FORMAT JSON", "a\n1\n"),
+        ("SELECT 1 AS a FORMAT CSV", "1\n"),
+        ("SELECT 1 AS a format Vertical", "Row 1:\n──────\na: 1\n"),
+    ],
+)
+def test_a_statement_may_name_its_format(store_url: str, statement: str, told: str) -> None:
+    done = CliRunner().invoke(app, ["sql", statement, "--clickhouse", store_url])
+    assert (done.exit_code, done.stdout) == (0, told)
+
+
+def test_a_format_that_does_not_exist_is_one_line(store_url: str) -> None:
+    done = CliRunner().invoke(app, ["sql", "SELECT 1", "--format", "Nonsense", "--clickhouse", store_url])
+    line, status = explain(done.exception or Exception()) or ("", 0)
+    assert status == FAILED
+    assert "Nonsense" in line

@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
-from mycroft.cli import COMMANDS, load, summary
-from mycroft.errors import OURS, explain
+from mycroft.cli import COMMANDS, app, load, summary
+from mycroft.errors import BAD_INPUT, OURS, UsageError, explain
 
 HEAVY = ("faust", "numba", "numpy", "chdb", "clickhouse_connect", "clickhouse_migrations", "confluent_kafka")
 
@@ -47,6 +48,33 @@ def test_each_error_that_is_known_by_name_exists(name: str) -> None:
     error = found.__new__(found)
     error.args = ("what\n  went wrong",)
     assert explain(error) == ("what went wrong", OURS[name])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["testbed", "--duration", "-3"], "duration -3.0 is none"),
+        (["testbed", "--duration", "nan"], "duration nan is none"),
+        (["diagnose", ".", "--timeout", "inf"], "timeout inf is none"),
+        (["sql", ""], "the statement is empty"),
+        (["sql", " ;\n"], "the statement is empty"),
+    ],
+)
+def test_what_cannot_be_meant(arguments: list[str], told: str) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, UsageError)
+    assert told in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("days", "bound"),
+    [("-1", "greater than or equal to 0"), ("4294967296", "less than or equal to 4294967295")],
+)
+def test_a_number_out_of_range_names_its_parameter(days: str, bound: str) -> None:
+    done = CliRunner().invoke(app, ["query", "worst-links", "--days", days])
+    assert done.exit_code == BAD_INPUT
+    assert "'--days'" in done.stderr
+    assert bound in done.stderr
 
 
 def test_errors_that_nobody_foresaw_are_not_explained() -> None:

@@ -63,7 +63,8 @@ def test_a_recording_says_what_the_run_said(tmp_path: Path, name: str) -> None:
         assert Oracle(lines, tier).at() == Oracle(run.lines, tier).at()
     relayed = [(line["p"], line["fp"], line["opPid"]) for line in lines if "fp" in line and "opPid" in line]
     assert relayed == [(li["p"], li["fp"], li["opPid"]) for li in run.lines if "fp" in li and "opPid" in li]
-    write_run(tmp_path / "again.jsonl.zst", lines)
+    with (tmp_path / "again.jsonl.zst").open("wb") as file:
+        write_run(file, lines)
     again = read_run(tmp_path / "again.jsonl.zst")
     assert again.nodes == run.nodes, "hosts are in the recording: no manifest is needed"
 
@@ -115,7 +116,8 @@ def test_states_of_handles_that_nobody_gave_out_are_kept(tmp_path: Path) -> None
     first, last = merge(tmp_path)
     assert (first["cb"], first["h"], "hRaw" in first) == ("recordEventState", 0, False)
     assert last["cb"] == "end"
-    write_run(tmp_path / "run.jsonl.zst", [first, last])
+    with (tmp_path / "run.jsonl.zst").open("wb") as file:
+        write_run(file, [first, last])
     assert read_run(tmp_path / "run.jsonl.zst").lines == [first, last]
 
 

@@ -29,7 +29,8 @@ def packed(path: Path, text: bytes) -> Path:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     lines: list[Line] = [init(p, nranks=2) for p in range(2)]
-    assert write_run(tmp_path / "x.jsonl.zst", lines) == 2
+    with (tmp_path / "x.jsonl.zst").open("wb") as file:
+        assert write_run(file, lines) == 2
     run = read_run(tmp_path / "x.jsonl.zst")
     assert (run.name, run.lines, run.ranks, run.hold_s) == ("x", lines, 2, 0.0)
 

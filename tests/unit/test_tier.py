@@ -12,6 +12,7 @@ from collectors.agent.layout import NotOurs, State, Tier
 from collectors.tiers import request_tier
 from mycroft.cli import app
 from mycroft.commands import tier as command
+from mycroft.doctor.traced import find_processes
 from mycroft.errors import UsageError
 from tests.collector_files import FakeProcess
 
@@ -38,6 +39,20 @@ def test_what_each_process_has(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.exit_code == 0
     assert done.stdout.split() == ["pid", "job", "traces", str(process.pid), "train", "ops"]
+
+
+@pytest.mark.parametrize("name", [" ", "none", "evil\x1b[31m\nname"])
+def test_what_the_collector_takes_for_no_name_is_none(tmp_path: Path, name: str) -> None:
+    FakeProcess(tmp_path, environment=job(name), applied_tier=Tier.OPS)
+    assert run(tmp_path).stdout.split()[-3:] == ["(no", "name)", "ops"]
+
+
+def test_a_job_has_the_name_that_the_collector_tells(tmp_path: Path) -> None:
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    FakeProcess(tmp_path, nonce=1, environment={"SLURM_JOB_ID": "7"}, applied_tier=Tier.OPS)
+    FakeProcess(tmp_path, nonce=2, environment=where)
+    jobs = {process.job for process in find_processes(tmp_path, host="node1")}
+    assert jobs == {"slurm-7.0", "at-node1-127.0.0.1:29500"}
 
 
 def test_one_job_is_changed_and_no_other(tmp_path: Path) -> None:

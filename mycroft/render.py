@@ -58,6 +58,7 @@ def incident(found: Incident) -> RenderableType:
     if found.confidence == "candidates" and len(found.candidates) == 1:
         certainty = "a candidate: the records do not prove it"
     parts.append(Text(f"confidence: {certainty}"))
+    parts.append(Text(_times(found)))
     parts += _section("who waits for whom", found.chain, numbered=True)
     parts += _section("evidence", found.evidence)
     parts += _section("ruled out", found.ruled_out)
@@ -75,6 +76,18 @@ def incident(found: Incident) -> RenderableType:
         subtitle=Text(f" {found.id} "),
         border_style=colour,
     )
+
+
+def _times(found: Incident) -> str:
+    """Since when it stalls, when that was told first, when it was over; UTC.
+
+    >>> from tests.alerts import an_incident
+    >>> _times(an_incident(3))
+    'told 2026-03-01 03:03:00 UTC, still open'
+    """
+    known = (("since", found.since), ("told", found.detected), ("closed", found.closed))
+    said = [f"{name} {moment[:19].replace('T', ' ')} UTC" for name, moment in known if moment]
+    return ", ".join(said if found.state == "closed" else [*said, "still open"])
 
 
 def _nodes(title: str, nodes: Sequence[Node]) -> Text:

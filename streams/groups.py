@@ -21,6 +21,10 @@ def member_hosts(bootstrap: str, group: str) -> set[str]:
         error = error_of(exception)
         if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return set()
+        if error.code() == KafkaError._UNSUPPORTED_FEATURE:
+            raise BrokerRefused(
+                f"the broker at {bootstrap} describes no groups, as that of mycroft up: see its logs instead"
+            ) from exception
         raise BrokerRefused(
             f"group {group} at {bootstrap} cannot be described: {error.name()}"
         ) from exception

@@ -30,6 +30,17 @@ _STEPS: dict[str, tuple[str, ...]] = {
     "unknown": ("Trace with the profiler plugin (mycroft plugin-path) to see more next time.",),
 }
 
+_AFTERWARDS: dict[str, tuple[str, ...]] = {
+    "late-launch": (
+        "Look at its data loader, checkpoint and storage of that time: its GPU was not the cause.",
+    ),
+    "in-nccl-call": ("Should it come again: a native stack (gdb) on {host} while it stands.",),
+    "process-stopped": ("Find out who stopped process {pid} on {host}: a debugger, a job manager, a shell.",),
+    "proxy": ("Should it come again: a native stack (gdb) on {host} while NCCL's proxy thread stands.",),
+    "outside-nccl": ("Look for a barrier of another library; should it come again: py-spy dump on {host}.",),
+}
+"""Where the first step is done to a process that stands: what there is to do once the incident is over."""
+
 CATEGORIES = tuple(_STEPS)
 
 
@@ -40,7 +51,13 @@ def next_steps(incident: Incident) -> tuple[str, ...]:
         "pid": _only([node.pid for node in nodes], "PID"),
         "host": _only([node.host for node in nodes], "its host"),
     }
-    steps = [step.format(**known) for step in _STEPS[incident.category]]
+    over = incident.state == "closed"
+    said = (
+        _AFTERWARDS.get(incident.category, _STEPS[incident.category]) if over else _STEPS[incident.category]
+    )
+    steps = [step.format(**known) for step in said]
+    if over:
+        return ("It is over. What is left is to find out why.", *steps)
     if not incident.culprits and len(incident.candidates) > 1:
         steps.insert(
             0, "Decide between the candidates first: restarting one by guess may leave the cause in."

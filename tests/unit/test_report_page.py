@@ -161,3 +161,18 @@ def test_escaped_markdown_is_one_line_without_tags(text: str) -> None:
     escaped = escape_markdown(text)
     assert len(escaped.splitlines()) <= 1
     assert "<" not in escaped
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_what_is_over_asks_for_nothing_to_be_done_to_a_process(category: str) -> None:
+    node = Node("device", 3, host="node-3", pid=47)
+    over = replace(
+        hostile_incident(), category=category, culprits=(node,), state="closed",
+        closed="2026-03-01T03:09:00.000000Z",
+    )  # fmt: skip
+    first, *rest = next_steps(over)
+    assert first == "It is over. What is left is to find out why."
+    assert rest
+    assert not [
+        step for step in rest if "{" in step or "kill -CONT" in step or "-p 47" in step or "--pid" in step
+    ]

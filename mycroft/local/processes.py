@@ -38,6 +38,7 @@ class Child:
         self._started = 0.0
         self._due = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+        self._read = log.stat().st_size if log.exists() else 0
 
     def start(self) -> None:
         """Start the process; it gets a process group of its own, so that Ctrl-C reaches only the stack."""
@@ -95,6 +96,19 @@ class Child:
                 raise ChildError(f"{self.name} was not ready within {timeout_s:.0f} s; see {self._log}")
             time.sleep(0.02)
         return ready.read_text().strip()
+
+    def news(self) -> list[str]:
+        """Whole lines of its log since the last call, or since this object was made."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._read)
+                whole, _, _ = log.read().rpartition(b"\n")
+        except OSError:
+            return []
+        if not whole:
+            return []
+        self._read += len(whole) + 1
+        return whole.decode(errors="replace").split("\n")
 
     def last_words(self) -> str:
         """The last line of its log."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import time
@@ -31,6 +32,8 @@ RECALLED = 10_000
 """Open incidents, the newest first, that a new start remembers: more than anybody reads, less than 5 MB."""
 
 _POLL_S = 0.2
+_TROUBLE = re.compile(r" (?:WARNING|ERROR) [\w.]+: (.+)")
+"""A line of the sink's log that whoever watches the stack should read: what it stores is late, or lost."""
 
 
 class BrokerDied(RuntimeError):
@@ -56,6 +59,7 @@ class Stack:
         self._tell = tell
         self._broker: Child | None = None
         self._restartable: list[Child] = []
+        self._told = ""
         self.addresses: Addresses | None = None
 
     def __enter__(self) -> Stack:
@@ -136,10 +140,20 @@ class Stack:
                 "what had reached the store is kept: start the stack again"
             )
         for child in self._restartable:
+            if child.name == "sink":
+                self._tell_trouble(child)
             if not child.alive():
                 how = child.status()
                 if child.revive():
                     self._tell(f"{child.name} ended ({how}); started again")
+
+    def _tell_trouble(self, child: Child) -> None:
+        """Its warnings, each once as long as nothing else comes between."""
+        for line in child.news():
+            found = _TROUBLE.search(line)
+            if found is not None and found[1] != self._told:
+                self._told = found[1]
+                self._tell(f"{child.name}: {found[1]}")
 
     def supervise(self, stopped: Callable[[], bool]) -> None:
         """Keep the stack going until `stopped` says so. Raises BrokerDied."""

@@ -12,9 +12,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as Screen
 from rich.text import Text
+from typer.core import TyperGroup
 
 from mycroft.commands.options import ClickHouse, Json
 from mycroft.connections import settings
+from mycroft.errors import UsageError
 from mycroft.render import console
 from queries.catalogue import Parameter, Question, Table, ask, catalogue
 from queries.client import connect, store_errors
@@ -23,7 +25,20 @@ from schemas.shown import shown
 _NUMBERS: dict[str, type] = {"UInt32": int}
 """What a parameter's text has to be, so that a typing error is told before the store is asked."""
 
-app = typer.Typer(help=__doc__, add_completion=False, rich_markup_mode=None, invoke_without_command=True)
+
+class Questions(TyperGroup):
+    """The questions by name; who misremembers one is told all."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The question asked; raises UsageError."""
+        if args and args[0] not in self.commands:
+            raise UsageError(f"no question is called {args[0]}; there are {', '.join(self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    help=__doc__, add_completion=False, rich_markup_mode=None, invoke_without_command=True, cls=Questions
+)
 
 
 @app.callback()

@@ -83,3 +83,10 @@ def test_errors_that_nobody_foresaw_are_not_explained() -> None:
         "cannot use there: No such file or directory",
         2,
     )
+
+
+def test_a_question_that_is_not_there_is_told_with_those_that_are() -> None:
+    done = CliRunner().invoke(app, ["query", "worst-link"])
+    assert isinstance(done.exception, UsageError)
+    assert "no question is called worst-link; there are " in str(done.exception)
+    assert "worst-links" in str(done.exception)

@@ -129,7 +129,8 @@ def _checked(path: Path, texts: Iterable[bytes]) -> Iterator[Line]:
         try:
             line = json.loads(text)
         except ValueError as error:
-            raise BadRun(f"{path} line {number} is no JSON: {error}") from error
+            cut = "" if text.rstrip().endswith(b"}") else "; the file seems to be cut off there"
+            raise BadRun(f"{path} line {number} is no JSON: {error}{cut}") from error
         if wrong := fault(line):
             raise BadRun(f"{path} line {number}: {wrong}")
         yield line

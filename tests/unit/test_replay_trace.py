@@ -41,6 +41,12 @@ def test_several_frames_are_one_file(tmp_path: Path) -> None:
     assert read_run(tmp_path / "x.jsonl.zst").ranks == 4
 
 
+def test_a_file_that_was_cut_off_is_called_so(tmp_path: Path) -> None:
+    text = json.dumps(init(0)).encode() + b"\n" + json.dumps(init(1)).encode()[:40]
+    with pytest.raises(BadRun, match=r"line 2 is no JSON: .*; the file seems to be cut off there"):
+        read_run(packed(tmp_path / "x.jsonl.zst", text))
+
+
 def test_the_manifest_says_hosts_and_hold() -> None:
     run = recorded_run("n2_ring8_gpuhang1")
     assert run.nodes == (0, 0, 0, 0, 1, 1, 1, 1)

@@ -22,6 +22,7 @@ _COMPUTING = (
     "test_native.py",
     "test_replay_plugin.py",
     "test_store.py",
+    "test_store_at_scale.py",
 )
 """Files of tests/integration that start no pipeline; Compose builds images first, for minutes."""
 _YIELDING = 10

@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(rows: int = ROWS) -> None:
-    """See main. About four minutes and 3 GB of disk for the default."""
+    """See main. Some seven minutes and 3 GB of disk for the default."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="mycroft-") as folder:
         store = start_store(Path(folder) / "store")

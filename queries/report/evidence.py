@@ -197,21 +197,19 @@ def _flows(client: Client, scope: _Scope, waits: list[dict[str, Any]]) -> tuple[
             channel = {{channel:Int16}} AS same, comm = {{comm:UInt64}} AND seq = {{seq:UInt64}} AS leads
         FROM nccl.flows
         WHERE job = {{job:UInt64}} AND attempt = {{attempt:UInt64}} AND kind IN ('state', 'orphan')
-            AND comm IN {{comms:Array(UInt64)}} AND seq IN {{seqs:Array(UInt64)}}
+            AND (comm, seq) IN {{held:Array(Tuple(UInt64, UInt64))}}
         GROUP BY comm, rank, peer, channel, direction, func, seq
         ORDER BY leads DESC, comm, seq, same DESC, near DESC, channel, least(rank, peer),
             greatest(rank, peer), direction
         LIMIT {{limit:UInt32}}
         """,
         job=scope.job, attempt=scope.attempt, comm=lead["comm"], seq=lead["seq"], channel=lead["channel"],
-        comms=sorted({row["comm"] for row in held}), seqs=sorted({row["seq"] for row in held}),
+        held=sorted({(row["comm"], row["seq"]) for row in held}),
         ranks=ranks, limit=MAX_FLOWS,
     )  # fmt: skip
-    held_up = {(row["comm"], row["seq"]) for row in held}
-    shown = [row for row in rows if (row["comm"], row["seq"]) in held_up]
     # Whoever has launched nothing may hold several operations, of which not all show flows: one says enough.
     return tuple(
-        _flow(scope, row) for row in shown if (row["comm"], row["seq"]) == (shown[0]["comm"], shown[0]["seq"])
+        _flow(scope, row) for row in rows if (row["comm"], row["seq"]) == (rows[0]["comm"], rows[0]["seq"])
     )
 
 
